@@ -1,35 +1,29 @@
-//! Integrity of the store: schema version and index health. Nothing here writes.
+//! Integrity of the store: schema version, index health, counts, and rows that belong to no task. Nothing here writes.
 
 use std::sync::Arc;
 
+use ostler_sql::integrity::MAX_PROBLEMS;
+pub use ostler_sql::integrity::{Health, Versions};
+use ostler_sql::wrong_counts;
 use ostler_store::Error;
 
 use crate::address::Address;
-use crate::conn::{Conn, Names, get};
+use crate::conn::{Conn, Names, get, most};
 use crate::fault::{Sql, fault};
 use crate::open::{Options, connector, look_at_server, version};
 use crate::schema::VERSION;
 
-/// Limit on the problems listed.
-const MAX_PROBLEMS: i64 = 100;
-
-/// The schema version of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// The version found; `None`: there is no store.
-    pub found: Option<i64>,
-    /// The version that this program reads and writes.
-    pub newest: i64,
-}
-
-/// The result of an integrity check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The schema version.
-    pub version: i64,
-    /// The problems found, at most 100.
-    pub problems: Vec<String>,
-}
+/// The lanes with their counts, which are those of their rows and of all that was not folded into them yet.
+const WRONG_COUNTS: &str = wrong_counts!(
+    "(SELECT a.id, a.queue, a.kind, sum(c.queued) AS queued, sum(c.claimed) AS claimed, sum(c.running) AS running,
+        sum(c.completed) AS completed, sum(c.failed) AS failed, sum(c.cancelled) AS cancelled, sum(c.pruned_completed) AS pruned_completed,
+        sum(c.pruned_failed) AS pruned_failed, sum(c.pruned_cancelled) AS pruned_cancelled
+     FROM ostler.lane a JOIN (SELECT id, queued, claimed, running, completed, failed, cancelled, pruned_completed, pruned_failed,
+            pruned_cancelled FROM ostler.lane
+        UNION ALL SELECT lane, queued, claimed, running, completed, failed, cancelled, pruned_completed, pruned_failed,
+            pruned_cancelled FROM ostler.lane_delta) c ON c.id = a.id
+     GROUP BY a.id, a.queue, a.kind)"
+);
 
 /// Returns the schema version.
 ///
@@ -53,7 +47,11 @@ pub async fn check(address: &Address) -> Result<Option<Health>, Error> {
     let look = async {
         let (conn, schema) = look(address).await?;
         let Some(version) = version(&conn, &schema).await? else { return Ok(None) };
-        Ok(Some(Health { version: i64::from(version), problems: broken_indexes(&conn, &schema).await? }))
+        let mut problems = broken_indexes(&conn, &schema).await?;
+        problems.extend(ostler_sql::integrity::counts(&conn, WRONG_COUNTS).await?);
+        problems.extend(ostler_sql::integrity::orphans(&conn).await?);
+        problems.truncate(MAX_PROBLEMS);
+        Ok(Some(Health { version: i64::from(version), problems }))
     };
     look.await.map_err(fault)
 }
@@ -77,7 +75,7 @@ async fn broken_indexes(conn: &Conn, schema: &str) -> Sql<Vec<String>> {
             "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
                 JOIN pg_namespace n ON n.oid = c.relnamespace
              WHERE n.nspname = $1 AND NOT (i.indisvalid AND i.indisready) ORDER BY 1 LIMIT $2",
-            &[&schema, &MAX_PROBLEMS],
+            &[&schema, &most(MAX_PROBLEMS)],
         )
         .await?;
     rows.iter()

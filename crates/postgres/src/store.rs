@@ -187,7 +187,9 @@ impl Store for Postgres {
             .transactor
             .look(&session, |conn, session| Box::pin(sessions::leave_locks(conn, *session)))
             .await?;
-        self.transactor.write(locks, &session, |tx, session| Box::pin(sessions::leave(tx, *session))).await
+        self.transactor
+            .write(locks, &session, |tx, session| Box::pin(ostler_sql::sessions::leave(tx, *session)))
+            .await
     }
 
     async fn depart(&self, session: SessionId) -> Result<Fenced, Error> {
@@ -450,14 +452,22 @@ impl Store for Postgres {
                     .transactor
                     .look(&asked, |conn, (keep, now)| Box::pin(prune::locks(conn, keep, *now)))
                     .await?;
-                self.transactor
-                    .write(locks, &keep, |tx, keep| Box::pin(prune::by_age_and_count(tx, keep)))
-                    .await
+                self.transactor.write(locks, &keep, |tx, keep| Box::pin(prune::retention(tx, keep))).await
             }
             Prune::Tasks(tasks) => {
                 check_len("tasks", tasks.len(), MAX_BATCH)?;
                 let locks = self.queues_of(&tasks).await?;
-                self.transactor.write(locks, &tasks, |tx, tasks| Box::pin(prune::tasks(tx, tasks))).await
+                self.transactor
+                    .write(locks, &tasks, |tx, tasks| Box::pin(ostler_sql::prune::tasks(tx, tasks)))
+                    .await
+            }
+            Prune::Orphans { older, batch } => {
+                check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+                self.transactor
+                    .write(Locks::none(), &(older, batch), |tx, (older, batch)| {
+                        Box::pin(ostler_sql::prune::orphans(tx, *older, *batch))
+                    })
+                    .await
             }
         }
     }

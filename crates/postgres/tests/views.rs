@@ -1,9 +1,13 @@
-//! The views for people, their comments, and the role that only reads.
+//! The views for people, their comments, the role that only reads, and what edits by hand leave.
 
+use std::time::Duration;
+
+use ostler_postgres::integrity::check;
 use ostler_postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage, connect};
-use ostler_postgres::{Options, Postgres};
+use ostler_postgres::{Address, Options, Postgres};
 use ostler_sql::views::{Database, views};
 use ostler_store::Store as _;
+use ostler_store::calls::{Prune, Pruned};
 use ostler_store::views::{Filter, Page};
 use ostler_testkit::{Ids, PrivatePostgres, ViewCase, view_cases};
 
@@ -71,6 +75,35 @@ async fn every_table_view_column_and_function_has_a_comment() {
             view.columns.iter().map(|column| [column.name, column.about]).collect();
         assert_eq!(rows(&client, &sql).await, expected, "{}", view.name);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_edited_by_hand_is_found_and_orphans_are_removed_once_they_are_old() {
+    let (store, client, _) = scene("views_edited").await;
+    let url = format!("{}?schema=views_edited", PrivatePostgres::shared().url());
+    let address = Address::parse(&url).expect("the URL is right");
+    let problems = async || check(&address).await.expect("it answers").expect("it is there").problems;
+    assert_eq!(problems().await, Vec::<String>::new());
+    client
+        .batch_execute(
+            "INSERT INTO step VALUES(99999, 'old', 0, '1', 0, 1), (99999, 'young', 1, '1', 9000000000000000, 1);
+             INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost');
+             INSERT INTO attempt VALUES(99999, 1, 1, gen_random_uuid(), gen_random_uuid(), 0, NULL, NULL, NULL);
+             UPDATE lane SET queued = queued + 1",
+        )
+        .await
+        .expect("it is edited");
+    let counts = "the counts of queue \"mail\", kind \"send\" are not those of its tasks";
+    let found = ["1 attempts without a task", "2 steps without a task", "1 events without a task"];
+    assert_eq!(problems().await, [&[counts][..], &found[..]].concat());
+    let orphans = |batch| Prune::Orphans { older: Duration::from_secs(60), batch };
+    assert_eq!(store.prune(orphans(2)).await, Ok(Pruned { tasks: 0, orphans: 2, more: true }));
+    assert_eq!(store.prune(orphans(2)).await, Ok(Pruned { tasks: 0, orphans: 1, more: false }));
+    assert_eq!(
+        problems().await,
+        [counts, "1 steps without a task"],
+        "young rows stay, so that they can be examined"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,9 @@ pub fn for_sqlite(sql: &str) -> String {
         .replace("ostler.", "")
         .replace('$', "?")
         .replace(" FOR UPDATE", "")
-        .replace("FOR NO KEY UPDATE SKIP LOCKED", "");
+        .replace(" FOR NO KEY UPDATE OF t SKIP LOCKED", "")
+        .replace("FOR NO KEY UPDATE SKIP LOCKED", "")
+        .replace(" FOR NO KEY UPDATE", "");
     while let Some(start) = text.find("/*by ")
         && let Some(length) = text[start..].find("*/")
     {

@@ -6,8 +6,8 @@
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
 //! - `queries/`: lists of tasks, one task in detail, its events.
-//! - `views.rs`: the tables that people read.
-//! - `make_ready.rs`, `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
+//! - `views.rs`: the tables that people read. `integrity.rs`: what a check finds in rows.
+//! - `make_ready.rs`, `prune.rs`, `sessions.rs`, `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
 pub mod amend;
 pub mod cancel;
@@ -18,16 +18,19 @@ pub mod dialect;
 pub mod end_attempt;
 pub mod gate_codec;
 pub mod gates;
+pub mod integrity;
 pub mod jobs;
 pub mod limit_keys;
 pub mod make_ready;
 pub mod node_commands;
 pub mod outbox;
 pub mod phase;
+pub mod prune;
 pub mod queries;
 pub mod queue;
 pub mod replay;
 pub mod schedules;
+pub mod sessions;
 pub mod task;
 pub mod tx;
 pub mod unique;

@@ -141,6 +141,9 @@ pub trait Tx: Snapshot {
     /// Locks a task and reads it.
     fn take(&self, slot: i64) -> impl Future<Output = Result<Option<FoundTask>, Self::Error>> + Send;
 
+    /// The stored tasks that have completed, failed and were cancelled.
+    fn stored(&self) -> impl Future<Output = Result<[u64; 3], Self::Error>> + Send;
+
     // ---- jobs ----
 
     /// Whether a queue has tasks, queued or ended, with what this transaction has changed.
@@ -159,6 +162,9 @@ pub trait Tx: Snapshot {
 
     /// Counts a task that moved from one state to another; `None` is outside of the store.
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>);
+
+    /// Counts a task that was removed from the store in a final state.
+    fn count_pruned(&mut self, lane: i64, state: StateName);
 
     /// Adds the duration of a run to the recent ones of a lane.
     fn count_run(&mut self, lane: i64, took: Duration);

@@ -6,6 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ostler_sql::integrity::MAX_PROBLEMS;
+pub use ostler_sql::integrity::{Health, Versions};
+use ostler_sql::{poll_now, wrong_counts};
 use ostler_store::{Error, ErrorKind};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -17,27 +20,7 @@ use crate::log_epoch::{self, Header};
 use crate::open::{connect, named, refuse_unless_ours, resolve};
 pub use crate::restore::{Restored, restore};
 use crate::schema::VERSION;
-
-/// Limit on the problems listed.
-const MAX_PROBLEMS: usize = 100;
-
-/// The schema version of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// The version found; `None`: there is no store.
-    pub found: Option<i64>,
-    /// The version that this program reads and writes.
-    pub newest: i64,
-}
-
-/// The result of an integrity check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The schema version.
-    pub version: i64,
-    /// The problems found, at most 100.
-    pub problems: Vec<String>,
-}
+use crate::shared_tx::ReadView;
 
 /// Returns the schema version of the store. Writes nothing.
 ///
@@ -65,7 +48,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Health, Error> {
 /// Returns the problems of a store, at most 100.
 pub(crate) fn problems(conn: &Connection) -> Vec<String> {
     let mut problems = Vec::new();
-    for part in [pages, foreign_keys, counts, strays] {
+    for part in [pages, foreign_keys, counts, orphans] {
         match part(conn) {
             Ok(found) => problems.extend(found),
             // An unreadable part is a finding; the check continues.
@@ -153,52 +136,12 @@ fn foreign_keys(conn: &Connection) -> FoundFile {
     rows.take(MAX_PROBLEMS).collect()
 }
 
-/// Compares each lane's counts with the tasks counted one by one.
 fn counts(conn: &Connection) -> FoundFile {
-    let mut statement = conn.prepare(
-        "SELECT q.name, l.kind FROM lane l JOIN queue q ON q.id = l.queue
-         LEFT JOIN (
-            SELECT lane, sum(phase < 3) queued, sum(phase = 3) claimed, sum(phase = 4) running,
-                sum(phase = 5) completed, sum(phase = 6) failed, sum(phase = 7) cancelled
-            FROM task GROUP BY lane
-         ) t ON t.lane = l.id
-         WHERE l.queued <> coalesce(t.queued, 0) OR l.claimed <> coalesce(t.claimed, 0)
-            OR l.running <> coalesce(t.running, 0)
-            OR l.completed - l.pruned_completed <> coalesce(t.completed, 0)
-            OR l.failed - l.pruned_failed <> coalesce(t.failed, 0)
-            OR l.cancelled - l.pruned_cancelled <> coalesce(t.cancelled, 0)
-         ORDER BY q.name, l.kind",
-    )?;
-    let rows = statement.query_map([], |row| {
-        let (queue, kind): (String, String) = (row.get(0)?, row.get(1)?);
-        Ok(format!("the counts of queue \"{queue}\", kind \"{kind}\" are not those of its tasks"))
-    })?;
-    rows.take(MAX_PROBLEMS).collect()
+    poll_now(ostler_sql::integrity::counts(&ReadView(conn), wrong_counts!("ostler.lane")))
 }
 
-/// Finds orphans: rows that belong to no task.
-fn strays(conn: &Connection) -> FoundFile {
-    let mut found = Vec::new();
-    for (what, strays) in [
-        ("tasks without a lane", "task t WHERE NOT EXISTS (SELECT 1 FROM lane WHERE id = t.lane)"),
-        (
-            "leased tasks without a session",
-            "task t WHERE phase IN (3, 4) AND NOT EXISTS (SELECT 1 FROM session WHERE id = t.session)",
-        ),
-        ("attempts without a task", "attempt a WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = a.task)"),
-        ("steps without a task", "step s WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = s.task)"),
-        ("events without a task", "event e WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = e.task)"),
-        (
-            "unique keys without a task",
-            "unique_key u WHERE NOT EXISTS (SELECT 1 FROM task WHERE id = u.task)",
-        ),
-    ] {
-        let count: i64 = conn.query_row(&format!("SELECT count(*) FROM {strays}"), [], |row| row.get(0))?;
-        if count > 0 {
-            found.push(format!("{count} {what}"));
-        }
-    }
-    Ok(found)
+fn orphans(conn: &Connection) -> FoundFile {
+    poll_now(ostler_sql::integrity::orphans(&ReadView(conn)))
 }
 
 // ---- the parts of a backup ----------------------------------------------------------------------------

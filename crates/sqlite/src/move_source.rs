@@ -21,7 +21,7 @@ use crate::open::{OpenFile, resolve};
 use crate::row::{Uid, from_ordinal, ordinal};
 use crate::store::Sqlite;
 use crate::tx::{Sql, Tx};
-use crate::verbs::sessions;
+use ostler_sql::poll_now;
 
 /// Verbs on behalf of a session or its leases. They stay admitted: running attempts may finish, and once the sessions
 /// have ended, each of these verbs is refused by its fence and writes nothing. A claim finds nothing.
@@ -150,7 +150,7 @@ fn freeze(tx: &mut Tx<'_>) -> Sql<(Vec<SessionId>, u64)> {
         uids.collect::<Sql<_>>()?
     };
     for session in &open {
-        sessions::leave(tx, *session)?;
+        poll_now(ostler_sql::sessions::leave(tx, *session))?;
     }
     set_stage(tx, MoveStage::Frozen)?;
     // The nodes renew at once, and learn that they have to stop.

@@ -145,6 +145,14 @@ impl Tx<'_> {
         Ok(found)
     }
 
+    fn stored_now(&self) -> Sql<[u64; 3]> {
+        self.prepare(
+            "SELECT coalesce(sum(completed - pruned_completed), 0), coalesce(sum(failed - pruned_failed), 0),
+                coalesce(sum(cancelled - pruned_cancelled), 0) FROM lane",
+        )?
+        .query_row([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+    }
+
     fn insert_edges_now(&self, slot: i64, others: &[i64], on_failed: i16) -> Sql<()> {
         let mut insert = self.prepare("INSERT INTO edge(task, after, on_failed) VALUES(?1, ?2, ?3)")?;
         let mut mark =
@@ -283,6 +291,14 @@ impl ostler_sql::Tx for Tx<'_> {
 
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         Tx::count(self, lane, from, to);
+    }
+
+    fn count_pruned(&mut self, lane: i64, state: StateName) {
+        Tx::count_pruned(self, lane, state);
+    }
+
+    fn stored(&self) -> impl Future<Output = Sql<[u64; 3]>> + Send {
+        ready(self.stored_now())
     }
 
     fn count_run(&mut self, lane: i64, took: Duration) {

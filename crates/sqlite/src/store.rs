@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
@@ -35,10 +34,11 @@ use crate::notifier::Notifier;
 use crate::open::{Files, OpenFile, open};
 use crate::readers::Readers;
 use crate::shared_tx::ReadView;
+use crate::tx::Tx;
 use crate::tx::read_queue;
 use crate::verbs::{
-    claim, enqueue, events, expire, finish, jobs, make_ready, orphans, outbox, prune, schedules, sessions,
-    start, survey,
+    claim, enqueue, events, expire, finish, jobs, make_ready, outbox, prune, schedules, sessions, start,
+    survey,
 };
 use crate::writer::{Writer, WriterThread};
 use ostler_sql::poll_now;
@@ -120,26 +120,6 @@ impl Sqlite {
         Ok(Self { writer, readers, notifier, liveness, bells, clock, bounds, checks, path, files })
     }
 
-    /// Removes orphans older than `older`: steps, attempts and events that belong to no task. No verb leaves any; only
-    /// edits of the file by hand can. Returns how many there were.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub async fn sweep(&self, older: Duration) -> Result<usize, Error> {
-        let mut removed = 0;
-        // In batches, so that others can write in between. Each full batch removes rows, so the loop terminates.
-        loop {
-            let batch = self
-                .writer
-                .write("sweep", move |tx| orphans::sweep(tx, older, MAX_MAINTENANCE_BATCH))
-                .await?;
-            removed += batch;
-            if batch < MAX_MAINTENANCE_BATCH {
-                return Ok(removed);
-            }
-        }
-    }
-
     /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -191,7 +171,8 @@ impl Store for Sqlite {
     }
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
-        let left = self.writer.write("leave", move |tx| sessions::leave(tx, session)).await?;
+        let left =
+            self.writer.write("leave", move |tx| poll_now(ostler_sql::sessions::leave(tx, session))).await?;
         if left == Fenced::Recorded {
             self.liveness.end(session);
         }
@@ -406,11 +387,16 @@ impl Store for Sqlite {
         match what {
             Prune::Retention(keep) => {
                 check_len("batch", keep.batch, MAX_MAINTENANCE_BATCH)?;
-                self.writer.write("prune", move |tx| prune::by_age_and_count(tx, &keep)).await
+                self.writer.write("prune", move |tx| prune::retention(tx, &keep)).await
             }
             Prune::Tasks(tasks) => {
                 check_len("tasks", tasks.len(), MAX_BATCH)?;
-                self.writer.write("prune", move |tx| prune::tasks(tx, &tasks)).await
+                self.writer.write("prune", move |tx| poll_now(ostler_sql::prune::tasks(tx, &tasks))).await
+            }
+            Prune::Orphans { older, batch } => {
+                check_len("batch", batch, MAX_MAINTENANCE_BATCH)?;
+                let sweep = move |tx: &mut Tx<'_>| poll_now(ostler_sql::prune::orphans(tx, older, batch));
+                self.writer.write("prune", sweep).await
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure, Outcome};
 use ostler_sqlite::integrity::{self, Versions};
 use ostler_sqlite::{Options, Sqlite};
-use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewStep, Prune, Replay, Report, StepsOnReplay};
+use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewStep, Prune, Pruned, Replay, Report, StepsOnReplay};
 use ostler_store::views::Filter;
 use ostler_store::{ErrorKind, Store, SystemClock};
 use ostler_testkit::{Ids, TempStore, scratch};
@@ -61,9 +61,10 @@ async fn what_a_stranger_left_without_its_task_is_found_and_swept_once_it_is_old
     let strays = || integrity::check(made.path()).expect("it can be read").problems;
     assert_eq!(strays(), ["1 attempts without a task", "2 steps without a task", "1 events without a task"]);
     let store = open(&made.path());
-    assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(3));
+    let orphans = |batch| Prune::Orphans { older: Duration::from_secs(60), batch };
+    assert_eq!(store.prune(orphans(10)).await, Ok(Pruned { orphans: 3, ..Pruned::default() }));
     assert_eq!(strays(), ["1 steps without a task"], "young rows stay, so that they can be examined");
-    assert_eq!(store.sweep(Duration::from_secs(60)).await, Ok(0));
+    assert_eq!(store.prune(orphans(10)).await, Ok(Pruned::default()));
     let mine: i64 = conn
         .query_row(
             "SELECT (SELECT count(*) FROM step WHERE task = 1) + (SELECT count(*) FROM event)",

@@ -348,6 +348,8 @@ pub enum Prune {
     Retention(Retention),
     /// These tasks, if they are in a terminal state.
     Tasks(Vec<TaskId>),
+    /// Rows without a task, which only edits by hand leave: a batch of those that are older.
+    Orphans { older: Duration, batch: usize },
 }
 
 /// The result of one `prune` batch.
@@ -355,6 +357,8 @@ pub enum Prune {
 pub struct Pruned {
     /// Tasks removed, with their attempts, steps and events.
     pub tasks: usize,
+    /// Rows removed that belonged to no task.
+    pub orphans: usize,
     /// Whether the batch was used up: there may be more to do.
     pub more: bool,
 }

@@ -1,14 +1,13 @@
 //! `ostler db`: checks, migrates, backs up, restores and prunes the store.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_postgres::integrity as shared;
 use ostler_sqlite::integrity;
 use ostler_store::calls::{Prune, Retention};
-use ostler_store::{Error, ErrorKind, Store};
+use ostler_store::{Error, ErrorKind, MAX_MAINTENANCE_BATCH};
 use ostler_wire::action::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealthView};
 
 use super::{Console, db_move};
@@ -16,7 +15,7 @@ use crate::args::Db;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
 use crate::print::visible;
-use crate::store_location::{IfMissing, MAX_OPENING, OpenMode, OpenStore, StoreLocation, refusal};
+use crate::store_location::{IfMissing, MAX_OPENING, StoreLocation, refusal};
 
 pub(super) async fn run(console: &Console, what: Db) -> anyhow::Result<Code> {
     match what {
@@ -172,10 +171,7 @@ async fn prune(
     keep: Retention,
     strays: Duration,
 ) -> anyhow::Result<Code> {
-    let (store, embedded) = match place.open_for(OpenMode::Brief, IfMissing::Refuse).await? {
-        OpenStore::Sqlite(store) => (Arc::clone(&store) as Arc<dyn Store>, Some(store)),
-        OpenStore::Postgres(store) => (store as Arc<dyn Store>, None),
-    };
+    let store = place.open(IfMissing::Refuse).await?;
     let mut tasks = 0;
     // In batches, so that nodes can write in between. Each batch removes rows, so the loop ends.
     loop {
@@ -185,13 +181,16 @@ async fn prune(
             break;
         }
     }
-    let strays = match embedded {
-        Some(store) => store.sweep(strays).await?,
-        // Only manual edits of a store leave orphaned rows, and a database is protected from those by its permissions.
-        None => 0,
-    };
-    console.out.answer(&PrunedTasks { tasks, strays }, |_| {
-        let swept = if strays == 0 { String::new() } else { format!(" and {strays} orphaned rows") };
+    let mut orphans = 0;
+    loop {
+        let pruned = store.prune(Prune::Orphans { older: strays, batch: MAX_MAINTENANCE_BATCH }).await?;
+        orphans += pruned.orphans;
+        if !pruned.more {
+            break;
+        }
+    }
+    console.out.answer(&PrunedTasks { tasks, strays: orphans }, |_| {
+        let swept = if orphans == 0 { String::new() } else { format!(" and {orphans} orphaned rows") };
         format!("removed {tasks} finished tasks{swept}\n")
     })?;
     Ok(Code::Done)

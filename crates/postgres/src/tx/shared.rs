@@ -18,7 +18,7 @@ use crate::fault::{Abort, Sql};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::param::Param;
 use crate::row::{OwnedRow, Uid, find};
-use crate::verbs::{enqueue, jobs};
+use crate::verbs::{enqueue, jobs, prune};
 
 /// A parameter of a shared statement. Numbers take the width of their column.
 #[derive(Debug)]
@@ -223,6 +223,14 @@ impl ostler_sql::Tx for Tx {
 
     fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
         Self::count(self, lane, from, to);
+    }
+
+    fn count_pruned(&mut self, lane: i64, state: StateName) {
+        Self::count_pruned(self, lane, state);
+    }
+
+    async fn stored(&self) -> Sql<[u64; 3]> {
+        prune::stored(&self.conn).await
     }
 
     fn count_run(&mut self, lane: i64, took: Duration) {

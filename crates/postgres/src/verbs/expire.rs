@@ -1,18 +1,18 @@
 //! Expire: takes tasks from dead nodes.
 
-use ostler_core::{Outcome, SessionId};
+use ostler_core::SessionId;
 use ostler_store::calls::Expired;
 use ostler_store::{Check, Checks};
 
 use super::finish::queues_of;
-use super::sessions::{end, hand_back_all, leased, leave_locks};
+use super::sessions::leave_locks;
 use crate::conn::{Conn, get, most};
-use crate::fault::{Sql, readable};
+use crate::fault::Sql;
 use crate::liveness::GoneSession;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::Uid;
 use crate::tx::{NOW, Tx};
-use ostler_sql::end_attempt::end_attempt;
+use ostler_sql::sessions::Dead;
 
 /// Sessions that one call ends at most; the next call continues.
 const MAX_SESSIONS: usize = 1_000;
@@ -110,8 +110,8 @@ async fn unswept(conn: &Conn) -> Sql<Vec<i64>> {
 }
 
 pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
-    let (mut ended, mut handed_back) = (Vec::new(), 0);
     let any_session = tx.checks.pass(Check::ExpireDead, false);
+    let mut found = Vec::new();
     for DeadSession { session, renewals } in dead {
         // Another node may have been first, or the node itself renewed in the meantime.
         let row = tx
@@ -123,29 +123,8 @@ pub(crate) async fn run(tx: &mut Tx, dead: &[DeadSession], batch: usize) -> Sql<
             )
             .await?;
         if let Some(row) = row {
-            if get(&row, 1)? {
-                handed_back += hand_back_all(tx, get(&row, 0)?).await?;
-            } else {
-                end(tx, get(&row, 0)?).await?;
-            }
-            ended.push(*session);
+            found.push(Dead { number: get(&row, 0)?, session: *session, departed: get(&row, 1)? });
         }
     }
-    let enough = most(batch).saturating_add(1);
-    let unswept = unswept(&tx.conn).await?;
-    let orphans = leased(tx, &unswept, enough).await?;
-    for slot in orphans.iter().take(batch) {
-        let Some(Some(found)) = readable(tx.take(*slot).await)? else { continue };
-        end_attempt(tx, &found, &Outcome::NodeDied, None, None).await?;
-    }
-    // Sessions without tasks are not examined again.
-    tx.conn
-        .exec(
-            "UPDATE ostler.session s SET swept = true WHERE s.id = ANY($1) AND NOT s.swept
-                AND NOT EXISTS(SELECT 1 FROM ostler.task t WHERE t.session = s.id AND t.phase IN (3, 4))",
-            &[&unswept],
-        )
-        .await?;
-    let tasks = handed_back + orphans.len().min(batch);
-    Ok(Expired { sessions: ended, tasks, more: orphans.len() > batch })
+    ostler_sql::sessions::expire(tx, &found, batch).await
 }

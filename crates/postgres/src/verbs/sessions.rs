@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
+use ostler_core::{SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
@@ -10,13 +10,11 @@ use super::finish::queues_of;
 use super::node_commands;
 use crate::backend::Backend;
 use crate::conn::{Conn, big, get, get_u64};
-use crate::fault::{Sql, readable};
+use crate::fault::Sql;
 use crate::liveness::Renewal;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Uid, ordinal};
 use crate::tx::Tx;
-use ostler_sql::end_attempt::end_attempt;
-use ostler_sql::outbox;
 
 pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
@@ -111,28 +109,6 @@ pub(crate) async fn leave_locks(conn: &Conn, session: SessionId) -> Sql<Locks> {
     Ok(queues.and(LockTarget::Session(session), Mode::Exclusive))
 }
 
-pub(crate) async fn leave(tx: &mut Tx, session: SessionId) -> Sql<Fenced> {
-    let open = tx
-        .conn
-        .row("SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL", &[&Uid::of(session.0)])
-        .await?;
-    let Some(row) = open else { return Ok(Fenced::Lost) };
-    let id: i64 = get(&row, 0)?;
-    hand_back_all(tx, id).await?;
-    Ok(Fenced::Recorded)
-}
-
-/// Hands back all tasks that a session holds, and ends it. Returns how many it held.
-pub(crate) async fn hand_back_all(tx: &mut Tx, session: i64) -> Sql<usize> {
-    let held = leased(tx, &[session], i64::MAX).await?;
-    for slot in &held {
-        let Some(Some(found)) = readable(tx.take(*slot).await)? else { continue };
-        end_attempt(tx, &found, &Outcome::HandedBack, None, None).await?;
-    }
-    end(tx, session).await?;
-    Ok(held.len())
-}
-
 /// Records that a session's node is shutting down on purpose. One statement, like a renewal. False: the session has
 /// ended.
 pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
@@ -143,31 +119,6 @@ pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
         )
         .await?;
     Ok(noted > 0)
-}
-
-/// Returns the tasks that sessions hold, the oldest first, and locks their rows.
-pub(crate) async fn leased(tx: &Tx, sessions: &[i64], limit: i64) -> Sql<Vec<i64>> {
-    let rows = tx
-        .conn
-        .rows(
-            "SELECT id FROM ostler.task WHERE session = ANY($1) AND phase IN (3, 4) ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
-            &[&sessions, &limit],
-        )
-        .await?;
-    rows.iter().map(|row| get(row, 0)).collect()
-}
-
-/// Ends a session and removes its workers and node commands; its outbox entries stay for other nodes.
-pub(crate) async fn end(tx: &mut Tx, session: i64) -> Sql<()> {
-    tx.conn
-        .exec(
-            "UPDATE ostler.session SET ended_at = $2 WHERE id = $1 AND ended_at IS NULL",
-            &[&session, &tx.now.millis()],
-        )
-        .await?;
-    tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&session]).await?;
-    tx.conn.exec("DELETE FROM ostler.orders WHERE session = $1", &[&session]).await?;
-    outbox::free(tx, session).await
 }
 
 pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

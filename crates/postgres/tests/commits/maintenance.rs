@@ -54,7 +54,7 @@ pub(crate) async fn cases(stage: &Stage) -> Vec<Case> {
         "prune",
         async move {
             let pruned = here.prune(Prune::Tasks(vec![id])).await.map_err(told)?;
-            same(&pruned, &Pruned { tasks: 1, more: false })
+            same(&pruned, &Pruned { tasks: 1, orphans: 0, more: false })
         },
         async move |stage| same(&stage.store.show(TaskRef::Id(id)).await.map_err(told)?, &None),
     ));

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use ostler_core::{Outcome, SessionId};
+use ostler_core::SessionId;
 use ostler_store::Check;
 use ostler_store::calls::Expired;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension};
 
-use super::sessions::{end, hand_back_all, leased};
-use crate::fault::readable;
-use crate::row::{Uid, find, ttl_from};
+use crate::row::{Uid, ttl_from};
 use crate::tx::{Sql, Tx};
-use ostler_sql::end_attempt::end_attempt;
 use ostler_sql::poll_now;
+use ostler_sql::sessions::Dead;
 
 /// Open sessions with their TTL, and whether ended ones still have tasks.
 pub(crate) struct Suspects {
@@ -39,43 +37,19 @@ pub(crate) struct DeadSession {
 }
 
 pub(crate) fn run(tx: &mut Tx<'_>, dead: &[DeadSession], batch: usize) -> Sql<Expired> {
-    let (mut ended, mut handed_back) = (Vec::new(), 0);
+    let mut found = Vec::new();
     for DeadSession { session, departed } in dead {
         let open: Option<i64> = tx
             .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
             .query_row([Uid::of(session.0)], |row| row.get(0))
             .optional()?;
         // Another node may have been first, or the node itself recovered in the meantime.
-        if let Some(id) = open
+        if let Some(number) = open
             && (tx.checks.pass(Check::ExpireDead, false)
                 || tx.live_session(*session, Check::ExpireDead)?.is_none())
         {
-            if *departed {
-                handed_back += hand_back_all(tx, id)?;
-            } else {
-                end(tx, id)?;
-            }
-            ended.push(*session);
+            found.push(Dead { number, session: *session, departed: *departed });
         }
     }
-    let unswept: Vec<i64> = {
-        let mut statement = tx.prepare("SELECT id FROM session WHERE ended_at IS NOT NULL AND swept = 0")?;
-        statement.query_map([], |row| row.get(0))?.collect::<Sql<_>>()?
-    };
-    let enough = i64::try_from(batch).unwrap_or(i64::MAX).saturating_add(1);
-    let mut orphans = Vec::new();
-    for session in &unswept {
-        let found = leased(tx, *session, enough)?;
-        if found.is_empty() {
-            tx.prepare("UPDATE session SET swept = 1 WHERE id = ?1")?.execute(params![session])?;
-        }
-        orphans.extend(found);
-    }
-    orphans.sort_unstable();
-    for slot in orphans.iter().take(batch) {
-        let Some(Some(found)) = readable(find(tx.conn, *slot))? else { continue };
-        poll_now(end_attempt(tx, &found, &Outcome::NodeDied, None, None))?;
-    }
-    let tasks = handed_back + orphans.len().min(batch);
-    Ok(Expired { sessions: ended, tasks, more: orphans.len() > batch })
+    poll_now(ostler_sql::sessions::expire(tx, &found, batch))
 }

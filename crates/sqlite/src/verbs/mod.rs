@@ -9,7 +9,6 @@ pub(crate) mod finish;
 pub(crate) mod jobs;
 pub(crate) mod make_ready;
 pub(crate) mod node_commands;
-pub(crate) mod orphans;
 pub(crate) mod outbox;
 pub(crate) mod prune;
 pub(crate) mod schedules;

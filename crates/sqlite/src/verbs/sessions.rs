@@ -2,18 +2,14 @@
 
 use std::collections::HashSet;
 
-use ostler_core::{Outcome, SessionId, TaskId, Worker, WorkerState};
+use ostler_core::{SessionId, TaskId, Worker, WorkerState};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::node_commands;
-use crate::fault::readable;
-use crate::row::{Uid, find, ordinal};
+use crate::row::{Uid, ordinal};
 use crate::tx::{Sql, Tx};
-use ostler_sql::end_attempt::end_attempt;
-use ostler_sql::outbox;
-use ostler_sql::poll_now;
 
 pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
@@ -70,43 +66,6 @@ pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> 
     let unnamed =
         unnamed.filter(|lease| !named.contains(&(lease.task, lease.token))).take(MAX_UNNAMED).collect();
     Ok(Renewed::Held { cancelled, lost, unnamed, commands: node_commands::of(conn, session)? })
-}
-
-pub(crate) fn leave(tx: &mut Tx<'_>, session: SessionId) -> Sql<Fenced> {
-    let found: Option<i64> = tx
-        .prepare("SELECT id FROM session WHERE uid = ?1 AND ended_at IS NULL")?
-        .query_row([Uid::of(session.0)], |row| row.get(0))
-        .optional()?;
-    let Some(id) = found else { return Ok(Fenced::Lost) };
-    hand_back_all(tx, id)?;
-    Ok(Fenced::Recorded)
-}
-
-/// Hands back all tasks that a session holds, and ends it. Returns how many it held.
-pub(crate) fn hand_back_all(tx: &mut Tx<'_>, session: i64) -> Sql<usize> {
-    let held = leased(tx, session, i64::MAX)?;
-    for slot in &held {
-        let Some(Some(found)) = readable(find(tx.conn, *slot))? else { continue };
-        poll_now(end_attempt(tx, &found, &Outcome::HandedBack, None, None))?;
-    }
-    end(tx, session)?;
-    Ok(held.len())
-}
-
-pub(crate) fn leased(tx: &Tx<'_>, session: i64, limit: i64) -> Sql<Vec<i64>> {
-    let mut statement = tx.prepare(
-        "SELECT id FROM task INDEXED BY leased WHERE session = ?1 AND phase IN (3, 4) ORDER BY id LIMIT ?2",
-    )?;
-    statement.query_map(params![session, limit], |row| row.get(0))?.collect()
-}
-
-/// Ends a session and removes its workers and node commands; its outbox entries stay for other nodes.
-pub(crate) fn end(tx: &mut Tx<'_>, session: i64) -> Sql<()> {
-    tx.prepare("UPDATE session SET ended_at = ?2 WHERE id = ?1 AND ended_at IS NULL")?
-        .execute(params![session, tx.now.millis()])?;
-    tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([session])?;
-    tx.prepare("DELETE FROM orders WHERE session = ?1")?.execute([session])?;
-    poll_now(outbox::free(tx, session))
 }
 
 pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {

@@ -117,9 +117,11 @@ impl MemoryState {
                     .collect();
                 let mut left = MAX_CASCADE;
                 let tasks = ended.into_iter().filter(|slot| self.remove(*slot, &mut left)).count();
-                Pruned { tasks, more: false }
+                Pruned { tasks, orphans: 0, more: false }
             }
             Prune::Retention(keep) => self.prune_by_age_and_count(keep),
+            // Nothing here outlives its task.
+            Prune::Orphans { .. } => Pruned::default(),
         }
     }
 
@@ -141,7 +143,7 @@ impl MemoryState {
             tasks += ended.into_iter().filter(|slot| self.remove(*slot, &mut cascade)).count();
         }
         self.prune_jobs(keep.completed.max(keep.failed));
-        Pruned { tasks, more: left == 0 && tasks > 0 }
+        Pruned { tasks, orphans: 0, more: left == 0 && tasks > 0 }
     }
 
     /// Removes a task, unless it has too many dependents: then the next call continues with it.

@@ -240,6 +240,7 @@ impl Store for Memory {
         match &what {
             Prune::Retention(keep) => check_len("batch", keep.batch, MAX_MAINTENANCE_BATCH)?,
             Prune::Tasks(tasks) => check_len("tasks", tasks.len(), MAX_BATCH)?,
+            Prune::Orphans { batch, .. } => check_len("batch", *batch, MAX_MAINTENANCE_BATCH)?,
         }
         Ok(self.write(|book| book.prune(&what)))
     }

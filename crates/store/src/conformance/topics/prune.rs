@@ -53,10 +53,10 @@ async fn nothing_is_removed_before_its_time(s: &Scene) {
     s.completed(node).await;
     s.pass(HOUR);
     let before = s.picture().await;
-    assert_eq!(prune(s, KEEP).await, Pruned { tasks: 0, more: false }, "just not too old");
+    assert_eq!(prune(s, KEEP).await, Pruned { tasks: 0, orphans: 0, more: false }, "just not too old");
     assert_eq!(s.picture().await, before);
     s.pass(TICK);
-    assert_eq!(prune(s, KEEP).await, Pruned { tasks: 1, more: false });
+    assert_eq!(prune(s, KEEP).await, Pruned { tasks: 1, orphans: 0, more: false });
 }
 
 async fn completed_cancelled_and_failed_have_their_own_time(s: &Scene) {
@@ -70,10 +70,10 @@ async fn completed_cancelled_and_failed_have_their_own_time(s: &Scene) {
     let ids = [completed, failed, cancelled, running, queued];
     s.pass(HOUR + TICK);
     let keep = Retention { failed: 2 * HOUR, ..KEEP };
-    assert_eq!(prune(s, keep).await, Pruned { tasks: 2, more: false });
+    assert_eq!(prune(s, keep).await, Pruned { tasks: 2, orphans: 0, more: false });
     assert_eq!(kept(s, &ids).await, [false, true, false, true, true]);
     s.pass(HOUR);
-    assert_eq!(prune(s, keep).await, Pruned { tasks: 1, more: false });
+    assert_eq!(prune(s, keep).await, Pruned { tasks: 1, orphans: 0, more: false });
     assert_eq!(kept(s, &ids).await, [false, false, false, true, true], "what has not ended is kept for ever");
 }
 
@@ -81,7 +81,7 @@ async fn the_oldest_go_when_there_are_too_many(s: &Scene) {
     let ids = ended(s, 5).await;
     let node = s.join().await;
     let failed = s.dead_letter(node).await;
-    assert_eq!(prune(s, Retention { most: 2, ..KEEP }).await, Pruned { tasks: 3, more: false });
+    assert_eq!(prune(s, Retention { most: 2, ..KEEP }).await, Pruned { tasks: 3, orphans: 0, more: false });
     assert_eq!(kept(s, &ids).await, [false, false, false, true, true]);
     assert!(s.find(failed).await.is_some(), "each end is counted apart");
 }
@@ -90,11 +90,11 @@ async fn a_bite_removes_so_many(s: &Scene) {
     let ids = ended(s, 5).await;
     s.pass(HOUR + TICK);
     let batch = Retention { batch: 2, ..KEEP };
-    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, more: true });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, orphans: 0, more: true });
     assert_eq!(kept(s, &ids).await, [false, false, true, true, true], "the oldest first");
-    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, more: true });
-    assert_eq!(prune(s, batch).await, Pruned { tasks: 1, more: false });
-    assert_eq!(prune(s, batch).await, Pruned { tasks: 0, more: false });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 2, orphans: 0, more: true });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 1, orphans: 0, more: false });
+    assert_eq!(prune(s, batch).await, Pruned { tasks: 0, orphans: 0, more: false });
 }
 
 async fn a_bite_of_nothing_removes_nothing(s: &Scene) {
@@ -114,7 +114,10 @@ async fn only_what_has_ended_is_removed_by_name(s: &Scene) {
     let queued = s.add().await;
     let all = [running, completed, queued, failed, claimed];
     let named = [all.to_vec(), vec![completed, s.task_id()]].concat();
-    assert_eq!(s.store.prune(Prune::Tasks(named.clone())).await, Ok(Pruned { tasks: 2, more: false }));
+    assert_eq!(
+        s.store.prune(Prune::Tasks(named.clone())).await,
+        Ok(Pruned { tasks: 2, orphans: 0, more: false })
+    );
     assert_eq!(kept(s, &all).await, [true, false, true, false, true]);
     assert_eq!(s.store.prune(Prune::Tasks(named)).await, Ok(Pruned::default()));
 }
