@@ -1,5 +1,7 @@
 //! Failover: a node counts as dead before its lease has expired if its connection is gone and it does not reconnect. Each
 //! test which shows that a node does *not* count as dead waits until another node, which exited at the same time, does.
+//!
+//! A program of its own: the time of a failover is measured, which no other tests should lengthen.
 
 use std::ffi::OsStr;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! Liveness lock of a session: while any process holds a duplicate of it, the node does not count as dead, and no other
 //! node starts its tasks while its child processes are still running.
+//!
+//! A program of its own: one test starts a child, which has copies of all descriptors of its parent until it execs, and other tests of
+//! the store find out which locks are free.
 
 #![cfg(feature = "conformance")]
 

@@ -13,6 +13,7 @@ mod dead;
 mod descriptors;
 mod failed_output;
 mod files;
+mod guide;
 mod hands;
 mod help;
 mod hooks;

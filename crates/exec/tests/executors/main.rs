@@ -1,0 +1,5 @@
+//! The executors of Rust handlers.
+
+mod conformance;
+mod guide_statuses;
+mod threads;

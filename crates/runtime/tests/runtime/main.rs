@@ -1,0 +1,12 @@
+//! Nodes on a real embedded store.
+
+mod comeback;
+mod gates;
+mod node;
+mod orphans;
+mod presence;
+mod scaling;
+mod schedules;
+mod together;
+mod unresponsive;
+mod workers;
