@@ -31,7 +31,8 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     store.prune(Prune::Retention(Retention::default())).await.expect("prune answers");
     store.survey().await.expect("survey answers");
     let log = std::fs::read_to_string(server.folder().join("server.log")).expect("the server has a log");
-    for statement in ["DELETE FROM planned.session WHERE", "SELECT sum(queued) FROM planned.lane "] {
+    for statement in [r#"DELETE FROM "planned".session WHERE"#, r#"SELECT sum(queued) FROM "planned".lane "#]
+    {
         assert!(log.contains(statement), "the plan of {statement} is logged");
     }
     let compiled: Vec<&str> = log.split("Query Text: ").filter(|plan| plan.contains("JIT:")).collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ostler_core::Seed;
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use super::super::fixture::{BoxFuture, Constructor};
 use super::super::scene::Scene;
@@ -11,6 +12,8 @@ use super::rounds::RACES;
 use crate::checks::Checks;
 use crate::contract::Store;
 
+/// Races that run concurrently, so that a store that waits for a server or a disk does not slow down the suite.
+const AT_ONCE: usize = 4;
 /// The longest delay of one side in an ordinary round, in iterations of an empty loop.
 const MOST_TURNS: u64 = 4_000;
 /// Extra rounds for a side that has not won yet: its rival's delay doubles each time.
@@ -46,34 +49,43 @@ pub(super) type Race = (&'static str, for<'a> fn(&'a Stage, Stagger) -> BoxFutur
 /// When a round has no winner or two, or when one side of a race never wins.
 pub async fn run(make: &Constructor, rounds: usize) -> usize {
     let mut count = 0;
-    for (number, (name, round)) in RACES.iter().enumerate() {
-        let scene = Arc::new(Scene::new(make(Checks::default()).await));
-        let second = scene.fixture.second().await;
-        let stage = Stage { scene, second };
-        let mut chance = Seed::new(number as u64);
-        let mut wins = [0usize; 2];
-        for _ in 0..rounds {
-            let stagger = Stagger { left: chance.below(MOST_TURNS), right: chance.below(MOST_TURNS) };
-            wins[round(&stage, stagger).await as usize] += 1;
+    let numbered: Vec<(u64, &'static Race)> = (0..).zip(RACES).collect();
+    for some in numbered.chunks(AT_ONCE) {
+        // Dropped at the first failure, which aborts the others.
+        let mut running = JoinSet::new();
+        for (seed, race) in some {
+            running.spawn(run_one(make.clone(), race, Seed::new(*seed), rounds));
         }
-        for extra in 0..EXTRA_ROUNDS {
-            let turns = MOST_TURNS << extra.min(12);
-            let stagger = match wins {
-                [0, _] => Stagger { left: 0, right: turns },
-                [_, 0] => Stagger { left: turns, right: 0 },
-                _ => break,
-            };
-            wins[round(&stage, stagger).await as usize] += 1;
+        for ran in running.join_all().await {
+            count += ran;
         }
-        let [left, right] = wins;
-        assert!(
-            left > 0 && right > 0,
-            "{name}: {left} to {right}: one side never wins, so nothing is tested"
-        );
-        println!("{name}: {left} to {right}");
-        count += left + right;
     }
     count
+}
+
+async fn run_one(make: Constructor, race: &'static Race, mut chance: Seed, rounds: usize) -> usize {
+    let (name, round) = race;
+    let scene = Arc::new(Scene::new(make(Checks::default()).await));
+    let second = scene.fixture.second().await;
+    let stage = Stage { scene, second };
+    let mut wins = [0usize; 2];
+    for _ in 0..rounds {
+        let stagger = Stagger { left: chance.below(MOST_TURNS), right: chance.below(MOST_TURNS) };
+        wins[round(&stage, stagger).await as usize] += 1;
+    }
+    for extra in 0..EXTRA_ROUNDS {
+        let turns = MOST_TURNS << extra.min(12);
+        let stagger = match wins {
+            [0, _] => Stagger { left: 0, right: turns },
+            [_, 0] => Stagger { left: turns, right: 0 },
+            _ => break,
+        };
+        wins[round(&stage, stagger).await as usize] += 1;
+    }
+    let [left, right] = wins;
+    assert!(left > 0 && right > 0, "{name}: {left} to {right}: one side never wins, so nothing is tested");
+    println!("{name}: {left} to {right}");
+    left + right
 }
 
 /// Releases both sides at once.
