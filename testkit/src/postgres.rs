@@ -323,9 +323,7 @@ impl Made {
     }
 
     fn initialised(self) -> Self {
-        let mut initdb = self.program("initdb");
-        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
-        run(initdb.arg(self.data()));
+        run(Command::new("cp").arg("-a").arg(template()).arg(self.data()));
         self
     }
 
@@ -371,7 +369,7 @@ impl Made {
         server.args(["-p", &self.port.to_string()]);
         server.args([
             "-c",
-            "max_connections=300",
+            "max_connections=1000",
             "-c",
             "shared_buffers=128MB",
             "-c",
@@ -390,6 +388,20 @@ impl Made {
         server.wait_until_up();
         server
     }
+}
+
+/// The data folder of a new server. It is made once in a process, and copied: that is much faster.
+fn template() -> PathBuf {
+    static MADE: OnceLock<Kept> = OnceLock::new();
+    let kept = MADE.get_or_init(|| {
+        let made = Made::new(Disk::Unsynced);
+        let mut initdb = made.program("initdb");
+        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-U", NAME, "-D"]);
+        run(initdb.arg(made.data()));
+        // No server: the supervisor only removes the folder.
+        Kept::start(made.into_folder(), "TERM", &Command::new("true"))
+    });
+    kept.folder.join("data")
 }
 
 /// The program folder of the newest installed server.
