@@ -151,10 +151,11 @@ fn every_place_exists() {
     none("places that do not exist", &wrong);
 }
 
-/// Whether there is a test with this name that runs: a case in the table of its suite, or a function with a test attribute
-/// that is not ignored.
+/// Whether there is a test with this name that runs: a case in the table of its suite, a page in the table of guides, or a
+/// function with a test attribute that is not ignored.
 fn is_test(path: &str, source: &str, function: &str) -> bool {
-    let Some(at) = source.find(&format!("fn {function}(")) else { return false };
+    let is_guide = path.ends_with("program/guide.rs") && source.contains(&format!("    {function}: \"docs/guide/"));
+    let Some(at) = source.find(&format!("fn {function}(")) else { return is_guide };
     if path.contains(SUITES) {
         return is_case(path, source, function);
     }

@@ -12,3 +12,4 @@ mod pooler;
 mod retries;
 mod tls;
 mod transactions;
+mod views;

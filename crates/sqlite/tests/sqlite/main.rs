@@ -10,3 +10,4 @@ mod restore;
 mod reused;
 mod strangers;
 mod unreadable;
+mod views;
