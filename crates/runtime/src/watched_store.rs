@@ -266,7 +266,8 @@ impl Store for WatchedStore {
 
 #[cfg(test)]
 mod tests {
-    use ostler_store::{Memory, SystemClock};
+    use ostler_store::SystemClock;
+    use ostler_testkit::Memory;
     use tokio::sync::mpsc;
 
     use super::*;

@@ -4,10 +4,8 @@
 //!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`paths`] the keys and costs in payloads, [`jobs`] tasks created together.
 //! - [`transfer`]: moving everything from one store to another.
-//! - [`Memory`]: the reference implementation, short and simple. It specifies the verbs.
-//! - `conformance` (a feature): one suite for every store, random sequences compared with the reference, and
-//!   races between two connections.
 //!
+//! `ostler-conformance` has the reference implementation, which specifies the verbs, and the suite that every store passes.
 //! A store makes no rules: it asks `ostler_core` and writes the answer.
 
 mod bounds;
@@ -15,14 +13,11 @@ pub mod calls;
 mod cascade;
 mod checks;
 mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod contract;
 mod error;
 pub mod gates;
 pub mod jobs;
 mod lease;
-mod memory;
 pub mod node_commands;
 pub mod outbox;
 pub mod paths;
@@ -47,6 +42,5 @@ pub use clock::{Clock, SystemClock};
 pub use contract::Store;
 pub use error::{Error, ErrorKind};
 pub use lease::{Lease, LeaseRef};
-pub use memory::Memory;
 pub use stats::{KindStats, Stats, Totals, WorkerCounts};
 pub use wake::{Bell, Bells, Rings, Wakeups};

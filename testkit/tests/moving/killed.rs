@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ostler_store::conformance::{Picture, note};
+use ostler_conformance::{Picture, note};
 use ostler_store::transfer::MoveStep;
 use ostler_store::{ErrorKind, Store as _};
 use ostler_testkit::{Ids, ManualClock, ProcessSignal, Twin, scratch};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_store::conformance::Picture;
+use ostler_conformance::Picture;
 use ostler_store::transfer::{self, MoveStage, MoveStep};
 use ostler_store::{ErrorKind, Store};
 use ostler_testkit::{Ids, scratch};

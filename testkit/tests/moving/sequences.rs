@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ostler_conformance::{Constructor, Fixture, Halfway, note, reference, sequences};
 use ostler_core::{SessionId, Timestamp};
 use ostler_postgres::Postgres;
 use ostler_sqlite::Sqlite;
-use ostler_store::conformance::{Constructor, Fixture, Halfway, note, reference, sequences};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{ManualClock, scratch};
 use tempfile::TempDir;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ostler_conformance::Picture;
 use ostler_core::{Outcome, StateName, TaskId};
 use ostler_postgres::tokio_postgres::{NoTls, connect};
 use ostler_store::Store;
 use ostler_store::calls::{Enqueued, Finished, NewTask, Replay, Report};
-use ostler_store::conformance::Picture;
 use ostler_store::transfer::Table;
 use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;

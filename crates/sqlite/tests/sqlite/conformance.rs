@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ostler_conformance::{Constructor, Fixture, note, races, reference, sequences, switches, topics};
 use ostler_core::{SessionId, Timestamp};
 use ostler_sqlite::{Durability, Options, Sqlite};
-use ostler_store::conformance::{Constructor, Fixture, note, races, reference, sequences, switches, topics};
 use ostler_store::{Checks, Clock, Store};
 use ostler_testkit::ManualClock;
 use tempfile::TempDir;

@@ -101,7 +101,7 @@ async fn a_kill_at_every_point_of_every_verb_loses_nothing() {
             }
         }
     }
-    ostler_store::conformance::note(&format!(
+    ostler_conformance::note(&format!(
         "{} points × {} verbs ({runs} kills, {acked} acknowledged calls): 0 violations",
         POINTS.len(),
         VERBS.len()
@@ -270,7 +270,7 @@ async fn kills_at_random_moments_of_a_hot_workload_lose_nothing() {
         twin.kill();
         acked += survives(folder.path(), &format!("kill {kill} after {rounds} rounds")).await;
     }
-    ostler_store::conformance::note(&format!(
+    ostler_conformance::note(&format!(
         "{KILLS} kills at random moments ({acked} acknowledged calls): 0 violations"
     ));
 }

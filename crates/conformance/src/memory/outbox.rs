@@ -1,0 +1,86 @@
+//! Outbox: entries are added when an attempt ends, taken by sessions, and removed when acknowledged.
+
+use ostler_core::{Outcome, SessionId, State, end_kind};
+
+use super::state::{MemoryState, Slot};
+use ostler_store::Check;
+use ostler_store::calls::EventKind;
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
+use ostler_store::views::Event;
+
+/// An outbox entry, its task, and the session that has taken it.
+pub(super) struct Kept {
+    telling: OutboxEntry,
+    pub(super) slot: Slot,
+    taken: Option<SessionId>,
+}
+
+impl MemoryState {
+    /// Adds an outbox entry for the task's current state, if its queue wants one.
+    pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
+        let tell = self.queue_settings(slot).outbox;
+        let at = self.now;
+        let task = self.task(slot);
+        let Some(what) = end_kind(&task.state, outcome).filter(|what| tell.has(*what)) else { return };
+        let run_at = match task.state {
+            State::Queued { run_at, .. } => Some(run_at),
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        };
+        let (queue, task, kind, attempt) = (task.queue.clone(), task.id, task.kind.clone(), task.runs);
+        let failure = outcome.and_then(Outcome::failure).cloned();
+        let number = self.next_telling;
+        self.next_telling += 1;
+        let telling = OutboxEntry { number, queue, task, kind, attempt, what, at, failure, run_at };
+        self.tellings.push(Kept { telling, slot, taken: None });
+        self.rings.ready = true;
+    }
+
+    pub(super) fn take_outbox(
+        &mut self,
+        id: SessionId,
+        queue: &str,
+        wants: OutboxFilter,
+        limit: usize,
+    ) -> OutboxAnswer {
+        let live = self.is_live(id);
+        if !self.checks.pass(Check::HearSession, live) {
+            return OutboxAnswer::SessionEnded;
+        }
+        let free = |kept: &&mut Kept| {
+            kept.telling.queue == queue && wants.has(kept.telling.what) && kept.taken.is_none()
+        };
+        let taken = self.tellings.iter_mut().filter(free).take(limit).map(|kept| {
+            kept.taken = Some(id);
+            kept.telling.clone()
+        });
+        OutboxAnswer::Entries(taken.collect())
+    }
+
+    pub(super) fn ack_outbox(&mut self, id: SessionId, delivery: Ack) {
+        let Ack { number, warning } = delivery;
+        let Some(place) = self.tellings.iter().position(|kept| kept.telling.number == number) else { return };
+        let mine = self.tellings[place].taken == Some(id);
+        if !self.checks.pass(Check::ToldTaken, mine) {
+            return;
+        }
+        let Kept { slot, .. } = self.tellings.remove(place);
+        let at = self.now;
+        let entry = self.entry(slot);
+        if let Some(data) = warning {
+            let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
+            entry.events.push(Event { number, at, token, kind: EventKind::Warning, data });
+        }
+    }
+
+    /// Releases the unacknowledged entries of a session that ends.
+    pub(super) fn free_tellings(&mut self, id: SessionId) {
+        for kept in self.tellings.iter_mut().filter(|kept| kept.taken == Some(id)) {
+            kept.taken = None;
+            self.rings.ready = true;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Queries: list, show, events, survey.
+
+use ostler_core::{Readiness, State, Task, TaskId};
+
+use super::state::MemoryState;
+use ostler_store::calls::{EventKind, Kinds};
+use ostler_store::views::{
+    Cursor, Event, Filter, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page, QueueRecord,
+    Survey, TaskDetail, TaskRef,
+};
+
+impl MemoryState {
+    pub(super) fn list(&mut self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Page {
+        let place = |cursor: Cursor| (cursor.ended_at, cursor.row);
+        let mut found: Vec<(Cursor, Task)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| filter.matches(&entry.task) && self.lease_matches(&entry.task, filter.lease))
+            .map(|(slot, entry)| (Cursor::of(filter, &entry.task, *slot), entry.task.clone()))
+            .collect();
+        found.sort_by_key(|(cursor, _)| place(*cursor));
+        match (filter.order, after) {
+            (ListOrder::OldestFirst, None) => {}
+            (ListOrder::NewestFirst, None) => found.reverse(),
+            (ListOrder::OldestFirst, Some(after)) => {
+                found.retain(|(cursor, _)| place(*cursor) > place(after))
+            }
+            (ListOrder::NewestFirst, Some(after)) => {
+                found.retain(|(cursor, _)| place(*cursor) < place(after));
+                found.reverse();
+            }
+        }
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = if more { found.last().map(|(cursor, _)| *cursor).or(after) } else { None };
+        Page { tasks: found.into_iter().map(|(_, task)| task).collect(), next }
+    }
+
+    fn lease_matches(&self, task: &Task, lease: LeaseFilter) -> bool {
+        match lease {
+            LeaseFilter::Any => true,
+            LeaseFilter::Stale => match task.state {
+                State::Claimed { session: holder } | State::Running { session: holder, .. } => !self
+                    .sessions
+                    .iter()
+                    .any(|(id, session)| *id == holder && !session.ended && !session.is_overdue(self.uptime)),
+                State::Queued { .. }
+                | State::Completed { .. }
+                | State::Failed { .. }
+                | State::Cancelled { .. } => false,
+            },
+        }
+    }
+
+    pub(super) fn show(&self, which: &TaskRef) -> Option<TaskDetail> {
+        let wanted = |task: &Task| match which {
+            TaskRef::Id(id) => task.id == *id,
+            TaskRef::Key { queue, key } => task.queue == *queue && task.unique_key.as_ref() == Some(key),
+        };
+        self.entries.values().find(|entry| wanted(&entry.task)).map(|entry| TaskDetail {
+            task: entry.task.clone(),
+            attempts: entry.attempts.clone(),
+            steps: entry.steps.clone(),
+            after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
+        })
+    }
+
+    /// Events of one kind, or of all kinds.
+    pub(super) fn read_events(
+        &self,
+        task: TaskId,
+        kind: Option<EventKind>,
+        after: u64,
+        limit: usize,
+    ) -> Vec<Event> {
+        let events =
+            self.entries.values().filter(|entry| entry.task.id == task).flat_map(|entry| &entry.events);
+        let wanted = |event: &&Event| event.number > after && kind.is_none_or(|kind| kind == event.kind);
+        events.filter(wanted).take(limit).cloned().collect()
+    }
+
+    pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {
+        let Some(found) = self.queues.get(queue) else { return 0 };
+        let most = found.settings.places_for(limit, &found.gate, self.leased_in(queue), self.now);
+        let is_ready = |task: &Task| matches!(task.state, State::Queued { readiness: Readiness::Ready, .. });
+        self.slots(|task| task.queue == queue && kinds.has(&task.kind) && is_ready(task)).len().min(most)
+    }
+
+    pub(super) fn survey(&self) -> Survey {
+        let lanes = self.lanes.iter().map(|((queue, kind), lane)| {
+            let mut counts = lane.pruned;
+            let in_lane = |task: &&Task| task.queue == *queue && task.kind == *kind;
+            for task in self.entries.values().map(|entry| &entry.task).filter(in_lane) {
+                *counts.of(task.state.name()) += 1;
+            }
+            LaneRecord {
+                queue: queue.clone(),
+                kind: kind.clone(),
+                counts,
+                tally: lane.tally,
+                recent_ms: lane.recent_ms.clone(),
+            }
+        });
+        let queues = self.queues.iter().map(|(name, queue)| {
+            let has_breaker = queue.settings.queue_rules().breaker.is_some();
+            QueueRecord {
+                name: name.clone(),
+                high_water: queue.high_water,
+                settings: queue.settings.clone(),
+                held_until: queue.gate.held_until.filter(|until| *until > self.now),
+                breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),
+                shut: queue.settings.shut(&queue.gate, self.leased_in(name), self.now),
+            }
+        });
+        let nodes =
+            self.sessions.iter().filter(|(_, session)| !session.ended).map(|(id, session)| NodeRecord {
+                session: *id,
+                name: session.node.name.clone(),
+                pid: session.node.pid,
+                version: session.node.version.clone(),
+                ttl: session.node.ttl,
+                settings: session.node.settings.clone(),
+                joined_at: session.joined_at,
+                liveness: if session.is_overdue(self.uptime) { Liveness::Overdue } else { Liveness::Alive },
+                replies: session.answers.clone(),
+            });
+        Survey {
+            lanes: lanes.collect(),
+            queues: queues.collect(),
+            keys: self.key_records(),
+            nodes: nodes.collect(),
+            workers: self.workers.clone(),
+        }
+    }
+}

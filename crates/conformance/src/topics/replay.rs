@@ -1,0 +1,214 @@
+//! Replay: queues failed and cancelled tasks again, and makes waiting tasks ready.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Outcome, Readiness, State, StateName, Wait};
+
+use super::super::scene::{Scene, TICK, failure, invalid, one};
+use super::runner::cases;
+use ostler_store::LeaseRef;
+use ostler_store::calls::{Finished, NewEvent, NewStep, QueueChange, Replay, ReplayAnswer, StepsOnReplay};
+
+cases![
+    a_dead_letter_is_queued_again,
+    a_cancelled_task_is_queued_again,
+    its_troubles_start_at_zero_and_its_history_stays,
+    a_replay_lifts_the_times_that_are_over,
+    a_replayed_cancel_is_forgotten,
+    a_waiting_task_is_hastened,
+    what_is_ready_leased_or_completed_is_refused,
+    an_unknown_task_is_not_found,
+    nothing_to_replay_is_nothing_done,
+    replays_are_answered_one_by_one,
+    another_payload_is_taken_by_what_is_replayed_only,
+    steps_stay_or_go_as_asked,
+    a_full_queue_does_not_stop_a_replay,
+    a_replay_goes_to_the_end_of_the_queue,
+    a_replayed_task_keeps_its_token_rising,
+    a_lease_of_the_former_life_is_lost,
+];
+
+async fn a_dead_letter_is_queued_again(s: &Scene) {
+    let node = s.join().await;
+    let id = s.dead_letter(node).await;
+    s.pass(TICK);
+    assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
+    let (readiness, why) = (Readiness::Ready, Wait::Replayed);
+    assert_eq!(s.task(id).await.state, State::Queued { readiness, why, run_at: s.now() });
+    assert_eq!((s.counts().await.failed, s.counts().await.queued), (0, 1));
+    assert_eq!(s.claim_ids(node, 10).await, vec![id]);
+}
+
+async fn a_cancelled_task_is_queued_again(s: &Scene) {
+    let id = s.add().await;
+    s.cancel(id).await;
+    assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
+    assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::Replayed));
+}
+
+async fn its_troubles_start_at_zero_and_its_history_stays(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    let event = NewEvent { kind: ostler_store::calls::EventKind::Log, data: "a".to_owned() };
+    s.store.append(lease.as_ref(), vec![event]).await.expect("append answers");
+    s.finish(lease, Outcome::NodeDied).await;
+    let lease = s.run(node).await;
+    s.finish(lease, failure(ErrorClass::Crash)).await;
+    let task = s.task(id).await;
+    assert_eq!((task.failures, task.crashes, task.node_deaths), (1, 1, 1));
+    s.cancel(id).await;
+    s.replay(id).await;
+    let shown = s.show(id).await;
+    let task = &shown.task;
+    assert_eq!((task.failures, task.crashes, task.node_deaths), (0, 0, 0));
+    assert_eq!((task.runs, task.token, shown.attempts.len()), (2, 2, 2), "attempts are numbered on");
+    assert!(task.last_failure.is_some() && task.first_failure_at.is_some());
+    assert_eq!(s.events(id).await.len(), 1);
+    let claimed = s.claim(node, 1).await.remove(0);
+    assert_eq!((claimed.attempt, claimed.lease.as_ref().token), (3, 3));
+}
+
+async fn a_replay_lifts_the_times_that_are_over(s: &Scene) {
+    let node = s.join().await;
+    let id = s
+        .add_with(|task| {
+            task.not_after = Some(s.in_ms(5));
+            task.deadline = Some(s.in_ms(5));
+        })
+        .await;
+    s.pass(Duration::from_millis(6));
+    s.store.make_ready(10).await.expect("make_ready answers");
+    assert_eq!(s.replay(id).await, ReplayAnswer::Requeued);
+    let task = s.task(id).await;
+    assert_eq!((task.not_after, task.deadline), (None, None));
+    assert_eq!(s.claim_ids(node, 10).await, vec![id]);
+}
+
+async fn a_replayed_cancel_is_forgotten(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    s.cancel(id).await;
+    s.finish(lease, Outcome::Cancelled).await;
+    s.replay(id).await;
+    assert_eq!(s.task(id).await.cancel_requested_at, None);
+    let lease = s.run(node).await;
+    assert_eq!(s.finish(lease, Outcome::HandedBack).await, Finished::Recorded(StateName::Queued));
+}
+
+async fn a_waiting_task_is_hastened(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let retry = lease.task();
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    let scheduled = s.add_with(|task| task.run_at = Some(s.in_ms(50_000))).await;
+    s.pass(TICK);
+    for id in [retry, scheduled] {
+        let rank = s.task(id).await.rank;
+        assert_eq!(s.replay(id).await, ReplayAnswer::Hastened);
+        let task = s.task(id).await;
+        let (readiness, why) = (Readiness::Ready, Wait::Replayed);
+        assert_eq!(task.state, State::Queued { readiness, why, run_at: s.now() });
+        assert_eq!(task.rank, rank, "its place stays as it was");
+    }
+    assert_eq!(s.task(retry).await.failures, 1, "it is the same life");
+}
+
+async fn what_is_ready_leased_or_completed_is_refused(s: &Scene) {
+    let node = s.join().await;
+    let completed = s.completed(node).await;
+    let running = s.running(node).await.task();
+    let claimed = s.leased(node).await.task();
+    let ready = s.add().await;
+    let before = s.picture().await;
+    let how = Replay { steps: StepsOnReplay::Drop, payload: Some("1".to_owned()) };
+    let answers = s.store.replay(vec![completed, running, claimed, ready], how).await;
+    let states = [StateName::Completed, StateName::Running, StateName::Claimed, StateName::Queued];
+    assert_eq!(answers, Ok(states.map(ReplayAnswer::Refused).to_vec()));
+    assert_eq!(s.picture().await, before);
+}
+
+async fn an_unknown_task_is_not_found(s: &Scene) {
+    assert_eq!(s.replay(s.task_id()).await, ReplayAnswer::NotFound);
+}
+
+async fn nothing_to_replay_is_nothing_done(s: &Scene) {
+    assert_eq!(s.store.replay(Vec::new(), Replay::default()).await, Ok(Vec::new()));
+}
+
+async fn replays_are_answered_one_by_one(s: &Scene) {
+    let node = s.join().await;
+    let dead = s.dead_letter(node).await;
+    let answers = s.store.replay(vec![dead, s.task_id(), dead], Replay::default()).await;
+    let expected =
+        vec![ReplayAnswer::Requeued, ReplayAnswer::NotFound, ReplayAnswer::Refused(StateName::Queued)];
+    assert_eq!(answers, Ok(expected), "the second time it is ready already");
+}
+
+async fn another_payload_is_taken_by_what_is_replayed_only(s: &Scene) {
+    let node = s.join().await;
+    let dead = s.dead_letter(node).await;
+    let completed = s.completed(node).await;
+    let how = Replay { payload: Some("{\"new\":1}".to_owned()), ..Replay::default() };
+    s.store.replay(vec![dead, completed], how).await.expect("replay answers");
+    assert_eq!(s.task(dead).await.payload, "{\"new\":1}");
+    assert_eq!(s.task(completed).await.payload, "{}");
+    assert_eq!(s.claim(node, 1).await.remove(0).payload, "{\"new\":1}");
+    let again = Replay { payload: Some("\0".to_owned()), ..Replay::default() };
+    invalid("a payload with a NUL", s.store.replay(vec![dead], again).await);
+}
+
+async fn steps_stay_or_go_as_asked(s: &Scene) {
+    let node = s.join().await;
+    for (steps, expected) in [(StepsOnReplay::Keep, 1), (StepsOnReplay::Drop, 0)] {
+        let lease = s.running(node).await;
+        let id = lease.task();
+        let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
+        s.store.save_step(lease.as_ref(), step).await.expect("save_step answers");
+        s.finish(lease, failure(ErrorClass::Permanent)).await;
+        let answers = s.store.replay(vec![id], Replay { steps, payload: None }).await;
+        assert_eq!(one(answers.expect("replay answers")), ReplayAnswer::Requeued);
+        assert_eq!(s.show(id).await.steps.len(), expected, "{steps:?}");
+        s.cancel(id).await;
+    }
+}
+
+async fn a_full_queue_does_not_stop_a_replay(s: &Scene) {
+    let node = s.join().await;
+    let dead = s.dead_letter(node).await;
+    s.configure(QueueChange::Limit(Some(1))).await;
+    s.add().await;
+    assert_eq!(s.replay(dead).await, ReplayAnswer::Requeued);
+    assert_eq!(s.counts().await.queued, 2);
+}
+
+async fn a_replay_goes_to_the_end_of_the_queue(s: &Scene) {
+    let node = s.join().await;
+    let dead = s.dead_letter(node).await;
+    s.pass(TICK);
+    let waiting = s.add().await;
+    s.pass(TICK);
+    s.replay(dead).await;
+    assert_eq!(s.claim_ids(node, 10).await, vec![waiting, dead]);
+}
+
+async fn a_replayed_task_keeps_its_token_rising(s: &Scene) {
+    let node = s.join().await;
+    let dead = s.dead_letter(node).await;
+    let before = s.task(dead).await.token;
+    s.replay(dead).await;
+    assert_eq!(s.lease(node).await.as_ref().token, before + 1);
+}
+
+async fn a_lease_of_the_former_life_is_lost(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let kept: LeaseRef = lease.as_ref();
+    s.finish(lease, failure(ErrorClass::Permanent)).await;
+    s.replay(kept.task).await;
+    let before = s.picture().await;
+    let answer = s.finish(ostler_store::Lease::granted(kept), Outcome::Success).await;
+    assert_eq!(answer, Finished::LeaseLost);
+    assert_eq!(s.picture().await, before);
+}
