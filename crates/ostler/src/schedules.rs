@@ -2,7 +2,9 @@
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer, ScheduleRecord, TaskTemplate};
+use ostler_store::schedules::{
+    Activity, PutAnswer, ScheduleAnswer, ScheduleChange, ScheduleRecord, TaskTemplate,
+};
 use serde::Serialize;
 
 use crate::error::{ScheduleError, WaitError};
@@ -75,7 +77,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be written.
     pub async fn unschedule(&self, name: &str) -> Result<ScheduleAnswer, WaitError> {
-        Ok(self.store().drop_schedule(name).await?)
+        Ok(self.store().change_schedule(name, ScheduleChange::Remove).await?)
     }
 
     /// Pauses a schedule: nothing is enqueued for it until [`resume_schedule`](Self::resume_schedule).
@@ -83,7 +85,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be written.
     pub async fn pause_schedule(&self, name: &str) -> Result<ScheduleAnswer, WaitError> {
-        Ok(self.store().pause_schedule(name, Activity::Paused).await?)
+        Ok(self.store().change_schedule(name, ScheduleChange::Set(Activity::Paused)).await?)
     }
 
     /// Resumes a paused schedule. [`Recurrence::missed`] decides about runs that became due while it was paused.
@@ -91,7 +93,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot be written.
     pub async fn resume_schedule(&self, name: &str) -> Result<ScheduleAnswer, WaitError> {
-        Ok(self.store().pause_schedule(name, Activity::Active).await?)
+        Ok(self.store().change_schedule(name, ScheduleChange::Set(Activity::Active)).await?)
     }
 
     /// Returns all schedules of the store, ordered by name.

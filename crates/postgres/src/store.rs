@@ -13,7 +13,9 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{
+    Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
+};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store, Wakeups,
@@ -358,17 +360,11 @@ impl Store for Postgres {
             .await
     }
 
-    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+    async fn change_schedule(&self, name: &str, change: ScheduleChange) -> Result<ScheduleAnswer, Error> {
+        let input = (name, change);
         self.transactor
-            .write(Locks::none(), name, |tx, name| Box::pin(ostler_sql::schedules::remove(tx, name)))
-            .await
-    }
-
-    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let input = (name, activity);
-        self.transactor
-            .write(Locks::none(), &input, |tx, (name, activity)| {
-                Box::pin(ostler_sql::schedules::pause(tx, name, *activity))
+            .write(Locks::none(), &input, |tx, (name, change)| {
+                Box::pin(ostler_sql::schedules::change(tx, name, *change))
             })
             .await
     }

@@ -15,7 +15,9 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{
+    Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
+};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
@@ -179,14 +181,10 @@ impl Store for WatchedStore {
         self.watch(verb("put_schedule", Proof::Turn, Input::Work), self.store.put_schedule(schedule)).await
     }
 
-    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        self.watch(verb("drop_schedule", Proof::Turn, Input::Work), self.store.drop_schedule(name)).await
-    }
-
-    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
+    async fn change_schedule(&self, name: &str, change: ScheduleChange) -> Result<ScheduleAnswer, Error> {
         self.watch(
-            verb("pause_schedule", Proof::Turn, Input::Work),
-            self.store.pause_schedule(name, activity),
+            verb("change_schedule", Proof::Turn, Input::Work),
+            self.store.change_schedule(name, change),
         )
         .await
     }

@@ -5,7 +5,8 @@ use ostler_core::{
 };
 use ostler_store::calls::NewTask;
 use ostler_store::schedules::{
-    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord, Skipped,
+    TaskTemplate,
 };
 use ostler_store::{Check, MAX_SCHEDULES};
 
@@ -72,25 +73,27 @@ pub async fn put<T: Tx>(tx: &mut T, schedule: &Schedule) -> Result<PutAnswer, T:
     Ok(put)
 }
 
-pub async fn remove<T: Tx>(tx: &T, name: &str) -> Result<ScheduleAnswer, T::Error> {
-    Ok(answer(tx.exec("DELETE FROM ostler.schedule WHERE name = $1", params![name]).await?))
-}
-
-pub async fn pause<T: Tx>(tx: &mut T, name: &str, activity: Activity) -> Result<ScheduleAnswer, T::Error> {
-    let changed = tx
-        .exec(
-            "UPDATE ostler.schedule SET activity = $2 WHERE name = $1",
-            params![name, ordinal(&ACTIVITIES, &activity)],
-        )
-        .await?;
-    if changed > 0 {
+pub async fn change<T: Tx>(
+    tx: &mut T,
+    name: &str,
+    change: ScheduleChange,
+) -> Result<ScheduleAnswer, T::Error> {
+    let changed = match change {
+        ScheduleChange::Remove => {
+            tx.exec("DELETE FROM ostler.schedule WHERE name = $1", params![name]).await?
+        }
+        ScheduleChange::Set(activity) => {
+            let sql = "UPDATE ostler.schedule SET activity = $2 WHERE name = $1";
+            tx.exec(sql, params![name, ordinal(&ACTIVITIES, &activity)]).await?
+        }
+    };
+    if changed == 0 {
+        return Ok(ScheduleAnswer::NotFound);
+    }
+    if change != ScheduleChange::Remove {
         tx.ring_control();
     }
-    Ok(answer(changed))
-}
-
-const fn answer(changed: u64) -> ScheduleAnswer {
-    if changed == 0 { ScheduleAnswer::NotFound } else { ScheduleAnswer::Done }
+    Ok(ScheduleAnswer::Done)
 }
 
 /// A schedule from its row.

@@ -16,7 +16,9 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{
+    Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
+};
 use ostler_store::views::{
     Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
@@ -327,16 +329,10 @@ impl Store for Sqlite {
         self.writer.write("put_schedule", move |tx| poll_now(ostler_sql::schedules::put(tx, &schedule))).await
     }
 
-    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
+    async fn change_schedule(&self, name: &str, change: ScheduleChange) -> Result<ScheduleAnswer, Error> {
         let name = name.to_owned();
-        self.writer.write("drop_schedule", move |tx| poll_now(ostler_sql::schedules::remove(tx, &name))).await
-    }
-
-    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        let name = name.to_owned();
-        self.writer
-            .write("pause_schedule", move |tx| poll_now(ostler_sql::schedules::pause(tx, &name, activity)))
-            .await
+        let change = move |tx: &mut Tx<'_>| poll_now(ostler_sql::schedules::change(tx, &name, change));
+        self.writer.write("change_schedule", change).await
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {

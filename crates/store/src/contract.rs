@@ -16,7 +16,7 @@ use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use crate::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
+use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord};
 use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
@@ -128,11 +128,8 @@ pub trait Store: Send + Sync {
     /// Creates a schedule, or replaces the one with the same name.
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error>;
 
-    /// Removes a schedule. The tasks that it has enqueued stay.
-    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error>;
-
-    /// Pauses or resumes a schedule.
-    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error>;
+    /// Removes a schedule, pauses it, or resumes it.
+    async fn change_schedule(&self, name: &str, change: ScheduleChange) -> Result<ScheduleAnswer, Error>;
 
     /// Fires a schedule that is due: enqueues its run, as `ostler_core::fire` decides, and advances the schedule to its next
     /// time. Of all callers that fire the same time, exactly one succeeds.

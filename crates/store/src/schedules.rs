@@ -83,7 +83,16 @@ pub enum PutAnswer {
     },
 }
 
-/// The answer to a request about a schedule.
+/// A change of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleChange {
+    /// Tasks that it has enqueued stay.
+    Remove,
+    /// Pauses or resumes it.
+    Set(Activity),
+}
+
+/// The answer to a change of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleAnswer {
     /// Done.

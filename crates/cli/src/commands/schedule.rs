@@ -2,7 +2,9 @@
 
 use ostler_core::{Overrides, Timestamp, millis};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleRecord, TaskTemplate};
+use ostler_store::schedules::{
+    Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleChange, ScheduleRecord, TaskTemplate,
+};
 use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
 use ostler_wire::schedule::{RecurrenceView, RunView, ScheduleActionView, ScheduleDetail, ScheduleView};
 use ostler_wire::time::TimeView;
@@ -102,7 +104,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    match store.drop_schedule(name).await? {
+    match store.change_schedule(name, ScheduleChange::Remove).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),
     }
@@ -112,7 +114,7 @@ async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
 
 async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    match store.pause_schedule(name, activity).await? {
+    match store.change_schedule(name, ScheduleChange::Set(activity)).await? {
         Answer::Done => {}
         Answer::NotFound => return Err(not_found(name)),
     }

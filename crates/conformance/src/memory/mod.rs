@@ -32,7 +32,9 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord};
+use ostler_store::schedules::{
+    Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
+};
 use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Bells, Wakeups};
 use ostler_store::{
@@ -204,12 +206,8 @@ impl Store for Memory {
         Ok(self.write(|book| book.put_schedule(schedule)))
     }
 
-    async fn drop_schedule(&self, name: &str) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.drop_schedule(name)))
-    }
-
-    async fn pause_schedule(&self, name: &str, activity: Activity) -> Result<ScheduleAnswer, Error> {
-        Ok(self.write(|book| book.pause_schedule(name, activity)))
+    async fn change_schedule(&self, name: &str, change: ScheduleChange) -> Result<ScheduleAnswer, Error> {
+        Ok(self.write(|book| book.change_schedule(name, change)))
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {

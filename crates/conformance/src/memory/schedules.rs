@@ -7,7 +7,7 @@ use ostler_store::Check;
 use ostler_store::MAX_SCHEDULES;
 use ostler_store::calls::NewTask;
 use ostler_store::schedules::{
-    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord, Skipped,
 };
 
 impl MemoryState {
@@ -28,17 +28,15 @@ impl MemoryState {
         PutAnswer::Replaced
     }
 
-    pub(super) fn drop_schedule(&mut self, name: &str) -> ScheduleAnswer {
-        match self.schedules.remove(name) {
-            Some(_) => ScheduleAnswer::Done,
-            None => ScheduleAnswer::NotFound,
-        }
-    }
-
-    pub(super) fn pause_schedule(&mut self, name: &str, activity: Activity) -> ScheduleAnswer {
+    pub(super) fn change_schedule(&mut self, name: &str, change: ScheduleChange) -> ScheduleAnswer {
         let Some(kept) = self.schedules.get_mut(name) else { return ScheduleAnswer::NotFound };
-        kept.activity = activity;
-        self.rings.control = true;
+        match change {
+            ScheduleChange::Remove => drop(self.schedules.remove(name)),
+            ScheduleChange::Set(activity) => {
+                kept.activity = activity;
+                self.rings.control = true;
+            }
+        }
         ScheduleAnswer::Done
     }
 

@@ -10,7 +10,9 @@ use super::rounds::{clear, connections, finish};
 use super::run::{Side, Stage, Stagger, both};
 use ostler_store::Store;
 use ostler_store::calls::{Enqueued, Finished, NewTask, QueueChange};
-use ostler_store::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
+use ostler_store::schedules::{
+    Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, TaskTemplate,
+};
 use ostler_store::unique::Unique;
 
 async fn enqueue(store: Arc<dyn Store>, task: NewTask) -> Enqueued {
@@ -103,7 +105,7 @@ pub(super) async fn two_firings(stage: &Stage, stagger: Stagger) -> Side {
     let kept = s.store.schedules().await.expect("schedules answers").remove(0);
     assert_eq!((kept.schedule.next_at, kept.last_task), (next, Some(ids[winner as usize])));
     assert_eq!(s.counts().await.queued, 1, "one run");
-    assert_eq!(s.store.drop_schedule(&name).await, Ok(ScheduleAnswer::Done));
+    assert_eq!(s.store.change_schedule(&name, ScheduleChange::Remove).await, Ok(ScheduleAnswer::Done));
     clear(s, ids[winner as usize], &[]).await;
     winner
 }

@@ -19,7 +19,7 @@ use ostler_store::calls::{
 use ostler_store::jobs::NewJob;
 use ostler_store::node_commands::Reply;
 use ostler_store::outbox::Ack;
-use ostler_store::schedules::{Fired, Firing, Schedule, TaskTemplate};
+use ostler_store::schedules::{Fired, Firing, Schedule, ScheduleChange, TaskTemplate};
 use ostler_store::unique::Unique;
 use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{Lease, LeaseRef};
@@ -128,9 +128,11 @@ impl Speaker {
             Op::Amend { task, overrides } => plain(store.amend(self.names.task(*task), *overrides).await),
             Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),
             Op::PutSchedule { name, plan } => plain(store.put_schedule(self.schedule(*name, plan)).await),
-            Op::DropSchedule { name } => plain(store.drop_schedule(SCHEDULES[*name]).await),
+            Op::DropSchedule { name } => {
+                plain(store.change_schedule(SCHEDULES[*name], ScheduleChange::Remove).await)
+            }
             Op::PauseSchedule { name, activity } => {
-                plain(store.pause_schedule(SCHEDULES[*name], *activity).await)
+                plain(store.change_schedule(SCHEDULES[*name], ScheduleChange::Set(*activity)).await)
             }
             Op::Fire { name, moment, next_in_ms, run } => {
                 self.fire(SCHEDULES[*name], *moment, *next_in_ms, run.as_ref()).await

@@ -8,7 +8,7 @@ use super::super::scene::{Scene, heard};
 use super::runner::cases;
 use super::schedules::{fire, firing, put, run, shown};
 use ostler_store::calls::{Prune, QueueChange};
-use ostler_store::schedules::{Fired, Skipped};
+use ostler_store::schedules::{Fired, ScheduleChange, Skipped};
 
 cases![
     an_overlap_is_skipped,
@@ -93,7 +93,7 @@ async fn a_run_that_is_over_or_gone_overlaps_nothing(s: &Scene) {
         let (third, fired) = run(s).await;
         assert_eq!(fired, Fired::Enqueued(third));
         s.cancel(third).await;
-        s.store.drop_schedule("nightly").await.expect("drop_schedule answers");
+        s.store.change_schedule("nightly", ScheduleChange::Remove).await.expect("change_schedule answers");
     }
 }
 

@@ -8,7 +8,8 @@ use super::super::scene::{KIND, QUEUE, Scene, TICK, heard, invalid};
 use super::runner::cases;
 use ostler_store::calls::NewTask;
 use ostler_store::schedules::{
-    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleRecord, Skipped, TaskTemplate,
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord, Skipped,
+    TaskTemplate,
 };
 use ostler_store::unique::Unique;
 use ostler_store::{MAX_MESSAGE_BYTES, MAX_SCHEDULES, MAX_TEMPLATE_BYTES};
@@ -132,7 +133,10 @@ async fn a_put_keeps_the_pause_and_the_last_run(s: &Scene) {
     let first = put(s, Overlap::Queue).await;
     let fired_at = s.now();
     let (id, _) = run(s).await;
-    assert_eq!(s.store.pause_schedule("nightly", Activity::Paused).await, Ok(ScheduleAnswer::Done));
+    assert_eq!(
+        s.store.change_schedule("nightly", ScheduleChange::Set(Activity::Paused)).await,
+        Ok(ScheduleAnswer::Done)
+    );
     let other = Schedule { spec: "every 5m".to_owned(), ..first };
     assert_eq!(s.store.put_schedule(other).await, Ok(PutAnswer::Replaced));
     let kept = shown(s).await;
@@ -150,9 +154,15 @@ async fn a_schedule_that_is_over_stays_over(s: &Scene) {
 async fn a_schedule_can_be_dropped(s: &Scene) {
     let first = put(s, Overlap::Skip).await;
     let (id, _) = run(s).await;
-    assert_eq!(s.store.drop_schedule("nightly").await, Ok(ScheduleAnswer::Done));
-    assert_eq!(s.store.drop_schedule("nightly").await, Ok(ScheduleAnswer::NotFound));
-    assert_eq!(s.store.pause_schedule("nightly", Activity::Paused).await, Ok(ScheduleAnswer::NotFound));
+    assert_eq!(s.store.change_schedule("nightly", ScheduleChange::Remove).await, Ok(ScheduleAnswer::Done));
+    assert_eq!(
+        s.store.change_schedule("nightly", ScheduleChange::Remove).await,
+        Ok(ScheduleAnswer::NotFound)
+    );
+    assert_eq!(
+        s.store.change_schedule("nightly", ScheduleChange::Set(Activity::Paused)).await,
+        Ok(ScheduleAnswer::NotFound)
+    );
     assert_eq!(s.store.schedules().await, Ok(Vec::new()));
     assert_eq!(fire(s, firing(s, Some(s.draft()))).await, Fired::NotDue);
     assert_eq!(s.state(id).await, StateName::Queued, "its runs stay");
@@ -198,7 +208,10 @@ async fn a_change_of_a_schedule_is_news(s: &Scene) {
     news.arm();
     put(s, Overlap::Skip).await;
     heard("a new schedule", &mut news).await;
-    s.store.pause_schedule("nightly", Activity::Paused).await.expect("pause_schedule answers");
+    s.store
+        .change_schedule("nightly", ScheduleChange::Set(Activity::Paused))
+        .await
+        .expect("change_schedule answers");
     heard("a pause", &mut news).await;
 }
 
@@ -258,10 +271,16 @@ async fn only_the_next_moment_is_fired(s: &Scene) {
 async fn a_paused_schedule_is_not_fired(s: &Scene) {
     put(s, Overlap::Skip).await;
     let due = firing(s, Some(s.draft()));
-    assert_eq!(s.store.pause_schedule("nightly", Activity::Paused).await, Ok(ScheduleAnswer::Done));
+    assert_eq!(
+        s.store.change_schedule("nightly", ScheduleChange::Set(Activity::Paused)).await,
+        Ok(ScheduleAnswer::Done)
+    );
     assert_eq!(fire(s, due.clone()).await, Fired::NotDue);
     assert_eq!(shown(s).await.activity, Activity::Paused);
-    assert_eq!(s.store.pause_schedule("nightly", Activity::Active).await, Ok(ScheduleAnswer::Done));
+    assert_eq!(
+        s.store.change_schedule("nightly", ScheduleChange::Set(Activity::Active)).await,
+        Ok(ScheduleAnswer::Done)
+    );
     assert!(matches!(fire(s, due).await, Fired::Enqueued(_)), "it goes on where it was");
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{Node, NodeConfig, NodeDeps, PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{Activity, Schedule, ScheduleRecord, TaskTemplate};
+use ostler_store::schedules::{Activity, Schedule, ScheduleChange, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock, Store};
 use ostler_testkit::{Ids, MAX_WAIT, ManualClock, TempStore};
 
@@ -75,7 +75,10 @@ impl World {
             schedule(BELL, &ScheduleSpec::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO),
         )
         .await;
-        here.store().pause_schedule(BELL, Activity::Paused).await.expect("it is paused");
+        here.store()
+            .change_schedule(BELL, ScheduleChange::Set(Activity::Paused))
+            .await
+            .expect("it is paused");
         Self { here, clock, node }
     }
 
@@ -121,7 +124,7 @@ async fn settle(stores: &[&dyn Store], now: Timestamp) {
         }
         assert!(Instant::now() < until, "no node fires {:?}", all.iter().find(|record| due(record)));
         for store in stores {
-            store.pause_schedule(BELL, Activity::Paused).await.expect("it answers");
+            store.change_schedule(BELL, ScheduleChange::Set(Activity::Paused)).await.expect("it answers");
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -255,13 +258,13 @@ async fn a_paused_or_unreadable_schedule_does_not_hold_up_others() {
     put(store.as_ref(), strange).await;
     world.put("paused", &seconds(), Missed::All).await;
     world.put("good", &seconds(), Missed::All).await;
-    store.pause_schedule("paused", Activity::Paused).await.expect("it is paused");
+    store.change_schedule("paused", ScheduleChange::Set(Activity::Paused)).await.expect("it is paused");
     world.pass(2 * SECOND).await;
     assert_eq!(
         (world.runs("strange").await, world.runs("paused").await, world.runs("good").await),
         (0, 0, 2)
     );
-    store.pause_schedule("paused", Activity::Active).await.expect("it is resumed");
+    store.change_schedule("paused", ScheduleChange::Set(Activity::Active)).await.expect("it is resumed");
     world.settle().await;
     assert_eq!(world.runs("paused").await, 2, "what was missed is made up for, as it says");
     world.node.drain(MAX_WAIT).await;
@@ -293,7 +296,7 @@ async fn the_clock_of_the_store_decides_whatever_that_of_a_node_shows() {
         put(store.as_ref(), schedule("tick", &seconds(), Missed::One, clock.now().after(SECOND))).await;
         put(store.as_ref(), schedule(BELL, &ScheduleSpec::at(Timestamp::ZERO), Missed::One, Timestamp::ZERO))
             .await;
-        store.pause_schedule(BELL, Activity::Paused).await.expect("it is paused");
+        store.change_schedule(BELL, ScheduleChange::Set(Activity::Paused)).await.expect("it is paused");
         let config = NodeConfig { schedules: vec![brought], ..NodeConfig::new("node", Vec::new()) };
         let node = Node::start(parts, config).await.expect("it starts");
         for tick in 1..4 {

@@ -21,7 +21,7 @@ use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention
 use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::node_commands::NodeCommand;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Firing, Schedule, TaskTemplate};
+use ostler_store::schedules::{Activity, Firing, Schedule, ScheduleChange, TaskTemplate};
 use ostler_store::unique::Unique;
 use ostler_store::{Clock, Store};
 use ostler_testkit::history::{Log, Scribe, Stored, check, read};
@@ -29,7 +29,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// All verbs that write.
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 24] = [
     "join",
     "leave",
     "report",
@@ -47,8 +47,7 @@ const VERBS: [&str; 25] = [
     "ack_outbox",
     "configure",
     "put_schedule",
-    "drop_schedule",
-    "pause_schedule",
+    "change_schedule",
     "fire",
     "put_job",
     "change_job",
@@ -226,8 +225,11 @@ async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     let task = Some(ids.new_task(QUEUE, "sweep"));
     let next = Some(now.after(LONG));
     scribe.fire(Firing { schedule: schedule.name.clone(), expected: now, next, task }).await;
-    store.pause_schedule(&schedule.name, Activity::Paused).await.expect("pause_schedule answers");
-    store.drop_schedule(&schedule.name).await.expect("drop_schedule answers");
+    store
+        .change_schedule(&schedule.name, ScheduleChange::Set(Activity::Paused))
+        .await
+        .expect("change_schedule answers");
+    store.change_schedule(&schedule.name, ScheduleChange::Remove).await.expect("change_schedule answers");
 }
 
 /// A job is created and cancelled.

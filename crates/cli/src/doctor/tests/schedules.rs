@@ -2,7 +2,7 @@
 
 use ostler_core::{Missed, Overlap, Overrides, Priority};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{Activity, Schedule, TaskTemplate};
+use ostler_store::schedules::{Activity, Schedule, ScheduleChange, TaskTemplate};
 
 use super::super::Severity;
 use super::*;
@@ -46,7 +46,12 @@ async fn a_schedule_whose_moment_has_long_passed_is_told() {
         let world = World::new();
         put(&world, hourly(&world, "late", "mail")).await;
         put(&world, hourly(&world, "paused", "mail")).await;
-        world.files.store().pause_schedule("paused", Activity::Paused).await.expect("it is paused");
+        world
+            .files
+            .store()
+            .change_schedule("paused", ScheduleChange::Set(Activity::Paused))
+            .await
+            .expect("it is paused");
         put(&world, Schedule { next_at: None, ..hourly(&world, "over", "mail") }).await;
         if up {
             let node = world.node("anna", &["mail"]).await;

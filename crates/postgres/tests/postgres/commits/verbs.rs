@@ -20,7 +20,9 @@ use ostler_store::calls::{
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
-use ostler_store::schedules::{Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, TaskTemplate};
+use ostler_store::schedules::{
+    Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, TaskTemplate,
+};
 use ostler_store::views::{TaskDetail, TaskRef};
 use ostler_store::{Clock, LeaseRef, Store};
 use ostler_testkit::ManualClock;
@@ -499,16 +501,24 @@ async fn plans(stage: &Stage) -> Vec<Case> {
 
     let (here, dropped) = (store(), scheduled(stage, "drop").await);
     cases.push(Case::new(
-        "drop_schedule",
-        async move { same(&here.drop_schedule(&dropped.name).await.map_err(told)?, &ScheduleAnswer::Done) },
+        "change_schedule: remove",
+        async move {
+            same(
+                &here.change_schedule(&dropped.name, ScheduleChange::Remove).await.map_err(told)?,
+                &ScheduleAnswer::Done,
+            )
+        },
         async move |stage| same(&kept(stage, "drop").await?, &None),
     ));
 
     let (here, paused) = (store(), scheduled(stage, "pause").await);
     cases.push(Case::new(
-        "pause_schedule",
+        "change_schedule: pause",
         async move {
-            let answer = here.pause_schedule(&paused.name, Activity::Paused).await.map_err(told)?;
+            let answer = here
+                .change_schedule(&paused.name, ScheduleChange::Set(Activity::Paused))
+                .await
+                .map_err(told)?;
             same(&answer, &ScheduleAnswer::Done)
         },
         async move |stage| {
