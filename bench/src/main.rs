@@ -6,6 +6,7 @@
 //!
 //! - `throughput.rs`: tasks per second from enqueue to done. `backlog.rs`: the same with a million rows in the way.
 //! - `latency.rs`: one enqueue, one pick-up, one commit beside a hot writer; `child.rs` is its other process.
+//! - `lists.rs`: lists of rare states among a million tasks.
 //! - `postgres/mod.rs`: the PostgreSQL store, compared with bare statements and peers on the same server.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
 //! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
@@ -20,6 +21,7 @@ mod child;
 mod disk;
 mod faults;
 mod latency;
+mod lists;
 mod load;
 mod machine;
 mod map;
@@ -37,8 +39,12 @@ mod workers;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ostler_sqlite::Durability;
+
 use crate::args::{Asked, Output, USAGE};
+use crate::load::Keys;
 use crate::machine::Machine;
+use crate::ours::Ours;
 use crate::report::Report;
 use crate::scale::Scale;
 
@@ -133,10 +139,25 @@ fn sqlite(scale: Scale, output: &Output, dir: Option<PathBuf>, only: Option<Stri
     disk::probe(disk.path(), scale.drain)?;
     throughput::run(&bench, &disk, &mut report)?;
     latency::run(&bench, &disk, &mut report)?;
+    lists_of_a_file(&bench, &disk, &mut report)?;
     backlog::run(&bench, &disk, &mut report)?;
     if disk.name == DISK && Path::new(MEMORY).is_dir() {
         throughput::run(&bench, &Place::new(Path::new(MEMORY))?, &mut report)?;
     }
     report.end(machine::load());
     output.write(&report)
+}
+
+fn lists_of_a_file(bench: &Bench, place: &Place, report: &mut Report) -> Result<(), Error> {
+    if !bench.wants("latency: lists") {
+        return Ok(());
+    }
+    let fdatasync = disk::probe(place.path(), bench.scale.probe)?;
+    let folder = place.path().join("lists");
+    std::fs::create_dir(&folder)?;
+    let open = |name: &str| {
+        bench.runtime.block_on(Ours::open(&folder.join(name), Durability::Relaxed, Keys::Without))
+    };
+    lists::run(bench, place.name, [open("few.db")?, open("many.db")?], fdatasync, report)?;
+    Ok(std::fs::remove_dir_all(&folder)?)
 }

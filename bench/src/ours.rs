@@ -9,7 +9,9 @@ use ostler_core::{ErrorClass, Failure, Id, Minter, Outcome, Priority, Seed, Sess
 use ostler_sqlite::{Durability, Options, Sqlite};
 use ostler_store::calls::{
     Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange, Ran, Report,
+    Start,
 };
+use ostler_store::views::Filter;
 use ostler_store::{Clock, Lease, MAX_BATCH, MAX_CLAIM, Store, SystemClock, Wakeups};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -221,6 +223,29 @@ impl Ours {
             ClaimAnswer::Tasks { tasks, .. } => Ok(tasks.into_iter().map(|task| task.lease).collect()),
             ClaimAnswer::SessionEnded => Err("the session has ended".into()),
         }
+    }
+
+    /// Enqueues tasks that fail for good.
+    pub(crate) async fn fail(&self, count: usize) -> Result<(), Error> {
+        self.put(count, |_| {}).await?;
+        let ran = Some(Ran { worker: self.worker, took: Duration::from_millis(1) });
+        let outcome = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no such thing"));
+        let report = |lease| Report { lease, ran, outcome: outcome.clone(), output: None };
+        self.store.finish(self.claim_all(count).await?.into_iter().map(report).collect()).await?;
+        Ok(())
+    }
+
+    /// Enqueues tasks that run, and never finish.
+    pub(crate) async fn start(&self, count: usize) -> Result<(), Error> {
+        self.put(count, |_| {}).await?;
+        let start = |lease: &Lease| Start { lease: lease.as_ref(), worker: self.worker };
+        self.store.start(self.claim_all(count).await?.iter().map(start).collect()).await?;
+        Ok(())
+    }
+
+    /// The number of tasks on the first page of a list.
+    pub(crate) async fn list(&self, filter: Filter, page: usize) -> Result<usize, Error> {
+        Ok(self.store.list(filter, None, page).await?.tasks.len())
     }
 
     /// Finishes all with success; returns their number.

@@ -36,7 +36,7 @@ fn a_tiny_run_measures_every_row_and_writes_its_json() {
     }
     let rows = |part: &str| report[part].as_array().unwrap().clone();
     let on_disk = rows("throughput").iter().filter(|row| row["place"] == "disk").count();
-    assert_eq!((on_disk, rows("latency").len(), rows("backlog").len()), (9, 6, 10));
+    assert_eq!((on_disk, rows("latency").len(), rows("backlog").len()), (9, 14, 10));
     for (part, figures) in [
         ("throughput", &["store", "ceiling", "ratio", "fdatasync"][..]),
         ("latency", &["samples", "p50_us", "p99_us", "max_us", "fdatasync"]),
@@ -89,7 +89,7 @@ fn a_tiny_run_on_a_server_of_its_own_measures_the_shared_store_and_leaves_nothin
     // Everything but the peers, which would have to be installed.
     for (only, part, count) in [
         ("batch", "throughput", 10),
-        ("latency", "latency", 3),
+        ("latency", "latency", 11),
         ("backlog", "backlog", 2),
         ("idle", "backlog", 1),
     ] {

@@ -23,7 +23,7 @@ use crate::machine::{self, Machine};
 use crate::ours::Ours;
 use crate::report::{BacklogRound, BacklogRow, Report, Round, ThroughputRow};
 use crate::scale::Scale;
-use crate::{Bench, Error, disk};
+use crate::{Bench, Error, disk, lists};
 
 pub(crate) use latency::serve_enqueuer;
 
@@ -116,6 +116,7 @@ impl Parts<'_> {
         self.throughput(Way::Cycle, report)?;
         self.throughput(Way::Callers, report)?;
         latency::run(self, report)?;
+        self.lists(report)?;
         self.backlog(report)?;
         self.holder(report)?;
         faults::run(self, report)
@@ -208,6 +209,15 @@ impl Parts<'_> {
             }
             Ok(())
         })
+    }
+
+    fn lists(&self, report: &mut Report) -> Result<(), Error> {
+        if !self.bench.wants("latency: lists") {
+            return Ok(());
+        }
+        let open =
+            |name: &str| self.bench.runtime.block_on(side::open(&self.server.url(), &self.schema(name)));
+        lists::run(self.bench, self.place, [open("few")?, open("many")?], self.fdatasync()?, report)
     }
 
     /// The same with a large backlog.

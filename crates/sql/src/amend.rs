@@ -3,7 +3,7 @@
 use ostler_core::{Overrides, TaskId};
 use ostler_store::calls::Amended;
 
-use crate::codec::{EndLimits, extras_text};
+use crate::codec::Extras;
 use crate::params;
 use crate::tx::Tx;
 
@@ -15,8 +15,7 @@ pub async fn run<T: Tx>(tx: &T, id: TaskId, overrides: &Overrides) -> Result<Ame
     if state.is_terminal() {
         return Ok(Amended::Ended(state));
     }
-    let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
-    let extras = extras_text(&overrides.or(&task.overrides), task.folder.as_deref(), ends, task.cost);
+    let extras = Extras { overrides: overrides.or(&task.overrides), ..Extras::of(task) }.text();
     tx.exec("UPDATE ostler.task SET extras = $2 WHERE id = $1", params![found.slot, extras]).await?;
     Ok(Amended::Done)
 }

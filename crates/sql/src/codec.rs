@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, EndKind, ErrorClass, Failure, Jitter, Overrides, Timestamp, WorkerId, in_time_until,
+    Backoff, EndKind, ErrorClass, Failure, Jitter, Overrides, Task, Timestamp, WorkerId, in_time_until,
 };
+use ostler_store::calls::NewTask;
 use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
 use ostler_store::outbox::OutboxFilter;
 use serde::{Deserialize, Serialize};
@@ -112,25 +113,32 @@ struct ExtrasRow {
     cost: Option<u32>,
 }
 
-/// The text that keeps extras; `None` when there are none.
-pub fn extras_text(
-    overrides: &Overrides,
-    folder: Option<&str>,
-    ends: EndLimits,
-    cost: u32,
-) -> Option<String> {
-    let EndLimits { not_after, deadline } = ends;
-    if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
-        return None;
+impl Extras {
+    pub fn of_new(new: &NewTask) -> Self {
+        let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
+        Self { overrides: new.overrides, folder: new.folder.clone(), ends, cost: new.cost.unwrap_or(1) }
     }
-    let row = ExtrasRow {
-        overrides: overrides_row(overrides),
-        folder: folder.map(String::from),
-        deadline_ms: deadline.map(Timestamp::millis),
-        not_after_ms: deadline.and(not_after).map(Timestamp::millis),
-        cost: (cost != 1).then_some(cost),
-    };
-    Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
+
+    pub fn of(task: &Task) -> Self {
+        let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
+        Self { overrides: task.overrides, folder: task.folder.clone(), ends, cost: task.cost }
+    }
+
+    /// The text that keeps them; `None` when there are none.
+    pub fn text(self) -> Option<String> {
+        let Self { overrides, folder, ends: EndLimits { not_after, deadline }, cost } = self;
+        if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
+            return None;
+        }
+        let row = ExtrasRow {
+            overrides: overrides_row(&overrides),
+            folder,
+            deadline_ms: deadline.map(Timestamp::millis),
+            not_after_ms: deadline.and(not_after).map(Timestamp::millis),
+            cost: (cost != 1).then_some(cost),
+        };
+        Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
+    }
 }
 
 /// The extras that a text keeps, beside the first of the two ends.

@@ -4,6 +4,7 @@
 //! - `tx.rs`: the transaction and snapshot traits that each store implements. `value.rs`: parameters and rows.
 //! - `task.rs`, `queue.rs`: tasks and queues as a transaction sees them.
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
+//! - `claim.rs`: a claim from a queue with limits.
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
 //! - `queries/`: lists of tasks, one task in detail, its events.
 //! - `views.rs`: the tables that people read. `integrity.rs`: what a check finds in rows.
@@ -11,6 +12,7 @@
 
 pub mod amend;
 pub mod cancel;
+pub mod claim;
 pub mod codec;
 pub mod configure;
 pub mod dependents;

@@ -3,7 +3,7 @@
 use ostler_core::{Replaying, TaskId, Wait, replay};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 
-use crate::codec::{EndLimits, extras_text};
+use crate::codec::{EndLimits, Extras};
 use crate::dependents;
 use crate::gates;
 use crate::limit_keys;
@@ -42,8 +42,7 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
-            let extras =
-                extras_text(&task.overrides, task.folder.as_deref(), EndLimits::default(), task.cost);
+            let extras = Extras { ends: EndLimits::default(), ..Extras::of(task) }.text();
             tx.exec(
                     "UPDATE ostler.task SET failures = 0, trouble = $2, cancel_at = NULL, late_at = NULL, extras = $3, rank = $4
                      WHERE id = $1",

@@ -5,7 +5,7 @@ use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::unique::Unique;
 
-use crate::codec::{EndLimits, extras_text};
+use crate::codec::Extras;
 use crate::dependents;
 use crate::gates;
 use crate::limit_keys::{self, KeyRelease, LimitKey};
@@ -69,10 +69,9 @@ async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTa
     let run_at = new.run_at.unwrap_or(now);
     let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
     let limit = limit.map(|limit| limit.id);
-    let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
+    let extras = Extras::of_new(new);
     let (suspect, awaited) = (found.task.suspect, found.awaited);
     let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
-    let extras = extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1));
     tx.exec(
             "UPDATE ostler.task SET lane = $2, rank = $3, priority = $4, failures = 0, trouble = $5, late_at = $6, limit_id = $7,
                 extras = $8, payload = $9
@@ -83,9 +82,9 @@ async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTa
                 rank.0,
                 new.priority.points(),
                 trouble.code(),
-                ends.late_at(),
+                extras.ends.late_at(),
                 limit,
-                extras,
+                extras.text(),
                 new.payload,
             ],
         )

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, ready};
 use std::time::Duration;
 
-use ostler_core::{Gate, Id, SessionId, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_core::{Gate, Id, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_sql::claim::{ClaimLanes, ClaimTx, ReadyTask};
 use ostler_sql::dialect::for_sqlite;
 use ostler_sql::outbox::NewEntry;
 use ostler_sql::{Cell, FoundTask, Mishaps, Phase, QueueRow, Unreadable, Value};
@@ -18,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use crate::fault::is_foreign_row;
 use crate::row::{Uid, find};
 use crate::tx::{Sql, Tx};
-use crate::verbs::{enqueue, jobs, outbox};
+use crate::verbs::{claim, enqueue, jobs, outbox};
 
 /// A parameter of a shared statement.
 struct SqliteValue<'a>(Value<'a>);
@@ -331,5 +332,24 @@ impl ostler_sql::Tx for Tx<'_> {
 
     fn has_freed(&mut self) -> bool {
         Tx::has_freed(self)
+    }
+}
+
+impl ClaimTx for Tx<'_> {
+    fn leased(&mut self, queue: &str) -> impl Future<Output = Sql<u64>> + Send {
+        ready(Tx::leased(self, queue))
+    }
+
+    fn best(
+        &self,
+        lanes: &ClaimLanes,
+        wanted: usize,
+        late: &[(ReadyTask, State)],
+    ) -> impl Future<Output = Sql<Vec<ReadyTask>>> + Send {
+        ready(claim::best(self, lanes, wanted, late))
+    }
+
+    fn take_ready(&self, tasks: &[ReadyTask], session: i64) -> impl Future<Output = Sql<()>> + Send {
+        ready(claim::take(self, tasks, session))
     }
 }

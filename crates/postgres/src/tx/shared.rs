@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ostler_core::{Gate, Id, SessionId, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_core::{Gate, Id, SessionId, State, StateName, TaskId, Timestamp, VirtualTime};
+use ostler_sql::claim::{ClaimLanes, ClaimTx, ReadyTask};
 use ostler_sql::outbox::NewEntry;
 use ostler_sql::{FoundTask, Mishaps, Phase, QueueRow, Value};
 use ostler_store::calls::{NewTask, Retention};
@@ -18,7 +19,7 @@ use crate::fault::{Abort, Sql};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::param::Param;
 use crate::row::{OwnedRow, Uid, find};
-use crate::verbs::{enqueue, jobs, prune};
+use crate::verbs::{claim, enqueue, jobs, prune};
 
 /// A parameter of a shared statement. Numbers take the width of their column.
 #[derive(Debug)]
@@ -264,5 +265,24 @@ impl ostler_sql::Tx for Tx {
 
     fn has_freed(&mut self) -> bool {
         Self::has_freed(self)
+    }
+}
+
+impl ClaimTx for Tx {
+    async fn leased(&mut self, queue: &str) -> Sql<u64> {
+        Self::leased(self, queue).await
+    }
+
+    async fn best(
+        &self,
+        lanes: &ClaimLanes,
+        wanted: usize,
+        late: &[(ReadyTask, State)],
+    ) -> Sql<Vec<ReadyTask>> {
+        claim::best(self, lanes, wanted, late).await
+    }
+
+    async fn take_ready(&self, tasks: &[ReadyTask], session: i64) -> Sql<()> {
+        claim::take(self, tasks, session).await
     }
 }

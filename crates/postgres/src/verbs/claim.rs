@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Probe, Rank, SessionId, State, TaskId, Timestamp, too_late};
+use ostler_core::{Rank, SessionId, State, TaskId, Timestamp, too_late};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed};
-use ostler_store::gates::most_looked_at;
-use ostler_store::views::QueueSettings;
 use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
 
@@ -16,24 +14,9 @@ use crate::locks::{LockTarget, Locks, Mode};
 use crate::queue::binds;
 use crate::row::{Mishaps, Phase, Uid, priority};
 use crate::tx::Tx;
+use ostler_sql::claim::{ClaimLanes, ReadyTask, end_late};
 use ostler_sql::codec::extras_from;
-use ostler_sql::dependents;
-use ostler_sql::gates::{ClaimGate, ClaimVerdict, GateQuestion};
-use ostler_sql::limit_keys::{self, Candidate};
-use ostler_sql::outbox::{OutboxInput, note};
-use ostler_sql::task::{moved, set_state};
-
-/// A candidate: a ready task that may be claimed.
-struct ReadyTask {
-    slot: i64,
-    lane: i64,
-    rank: Rank,
-    limit: Option<i64>,
-    cost: u32,
-    /// Whether another task ever waited for this one.
-    awaited: bool,
-    claimed: Claimed,
-}
+use ostler_sql::task::moved;
 
 /// Undecodable rows that one claim skips; behind more of them it sees nothing.
 const MAX_UNREADABLE: usize = 1_000;
@@ -54,94 +37,18 @@ pub(crate) async fn run(tx: &mut Tx, claim: &Claim) -> Sql<ClaimAnswer> {
     let Some(session) = tx.live_session(claim.session, Check::ClaimSession).await? else {
         return Ok(ClaimAnswer::SessionEnded);
     };
-    let nothing = |next| Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next });
-    let Some(queue) = tx.queue(&claim.queue)? else { return nothing(None) };
+    let nothing = || Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
+    let Some(queue) = tx.queue(&claim.queue)? else { return nothing() };
     if queue.settings.paused.is_some() {
-        return nothing(None);
+        return nothing();
     }
     let is_bound = binds(queue);
-    let mut claim_gate = ClaimGate::of(queue);
-    let (name, settings, mut clock) = (Arc::clone(&queue.name), queue.settings.clone(), queue.clock);
-    let served = |(_, kind): &&(i64, Arc<str>)| claim.kinds.has(kind);
-    let lanes: Vec<(i64, Arc<str>)> = queue.lanes.iter().filter(served).cloned().collect();
-    let lanes = Lanes { lanes: &lanes, queue: &name, settings: &settings };
+    let lanes = ClaimLanes::of(queue, claim);
     let who = Claimant { number: session, name: claim.session };
     if !is_bound {
         return plain(tx, &lanes, who, claim.limit).await;
     }
-    if let Some(shut) = claim_gate.as_ref().and_then(|claim_gate| claim_gate.shut(tx)) {
-        return nothing(shut.until);
-    }
-    let limit = match settings.concurrency {
-        Some(_) => places(tx, &settings, claim).await?,
-        None => claim.limit,
-    };
-    if limit == 0 && claim.limit > 0 {
-        return nothing(None);
-    }
-    if let Some(claim_gate) = &mut claim_gate {
-        claim_gate.settle_due(tx).await?;
-    }
-    let now = tx.now;
-    let mut claimed = Vec::new();
-    let mut late: Vec<(ReadyTask, State)> = Vec::new();
-    let mut taken: Vec<ReadyTask> = Vec::new();
-    let mut next = None;
-    let mut look = ScanLimit { left: most_looked_at(limit), parked: true };
-    // Each round examines as many tasks as may still be claimed. Another round follows if some of them were parked.
-    while next.is_none() && look.parked && claimed.len() + late.len() < limit {
-        let wanted = limit - claimed.len() - late.len();
-        let ready = lanes.best(tx, wanted.min(look.left + 1), &late).await?;
-        look.parked = false;
-        for task in ready {
-            if look.left == 0 {
-                next = Some(Some(now));
-                break;
-            }
-            look.left -= 1;
-            if let Some(state) = too_late(task.claimed.not_after, task.claimed.deadline, now) {
-                late.push((task, state));
-                continue;
-            }
-            let passed = match &mut claim_gate {
-                Some(claim_gate) => claim_gate.pass(tx, &task.asks()).await?,
-                None => ClaimVerdict::Yes,
-            };
-            match passed {
-                ClaimVerdict::Yes => {}
-                ClaimVerdict::Key(shut) => {
-                    look.parked = true;
-                    let Some(limit) = task.limit else { continue };
-                    let candidate = Candidate { slot: task.slot, lane: task.lane, rank: task.rank.0 };
-                    limit_keys::park(tx, limit, &candidate, shut.why).await?;
-                    continue;
-                }
-                ClaimVerdict::Queue(shut) => {
-                    next = Some(shut.until);
-                    break;
-                }
-            }
-            clock = clock.advanced(task.rank, task.claimed.priority);
-            taken.push(task);
-        }
-        // Before the next round looks for others.
-        take(tx, &taken, session).await?;
-        for task in std::mem::take(&mut taken) {
-            moved(tx, task.lane, task.limit, Phase::Ready, Phase::Claimed).await?;
-            claimed.push(task);
-        }
-    }
-    tx.set_clock(&claim.queue, clock).await?;
-    let asked = match claim_gate {
-        Some(claim_gate) => Some(claim_gate.keep(tx).await?),
-        None => None,
-    };
-    end_late(tx, &lanes, late).await?;
-    let keys = match asked {
-        Some(asked) => asked.settle(tx).await?,
-        None => None,
-    };
-    let next = [next.flatten(), keys].into_iter().flatten().min();
+    let (claimed, next) = ostler_sql::claim::run(tx, claim, session, &lanes).await?;
     Ok(ClaimAnswer::Tasks { tasks: remember(tx, &lanes, who, claimed), next })
 }
 
@@ -154,7 +61,7 @@ struct Claimant {
 
 /// Claims from a queue whose tasks are independent: one statement takes the best of them, and skips rows that other
 /// transactions have locked.
-async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> Sql<ClaimAnswer> {
+async fn plain(tx: &mut Tx, lanes: &ClaimLanes, who: Claimant, limit: usize) -> Sql<ClaimAnswer> {
     let numbers: Vec<i64> = lanes.lanes.iter().map(|(lane, _)| *lane).collect();
     if numbers.is_empty() || limit == 0 {
         return Ok(ClaimAnswer::Tasks { tasks: Vec::new(), next: None });
@@ -168,7 +75,7 @@ async fn plain(tx: &mut Tx, lanes: &Lanes<'_>, who: Claimant, limit: usize) -> S
         let (full, before) = (rows.len() == wanted, unreadable.len());
         let (mut others, mut whys) = (Vec::new(), Vec::new());
         for row in &rows {
-            match readable(lanes.read(row, Token::Raised))? {
+            match readable(read(lanes, row, Token::Raised))? {
                 // A task whose row cannot be decoded is not run; it stays, and `show` says why.
                 None => {
                     unreadable.push(get(row, 0)?);
@@ -255,34 +162,19 @@ async fn give_back(tx: &Tx, slots: &[i64], whys: &[i16]) -> Sql<()> {
     Ok(())
 }
 
-/// Finishes overdue tasks. They come last: finishing one may move other tasks of its key.
-async fn end_late(tx: &mut Tx, lanes: &Lanes<'_>, late: Vec<(ReadyTask, State)>) -> Sql<()> {
-    for (task, state) in late {
-        set_state(tx, task.slot, task.lane, task.limit, Phase::Ready, &state).await?;
-        let rules = tx.key_rules(lanes.queue)?;
-        limit_keys::settle(tx, task.limit, &rules).await?;
-        let attempt = task.claimed.attempt - 1;
-        let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, lanes.settings.outbox, &end).await?;
-        if task.awaited {
-            dependents::ended(tx, task.slot).await?;
-        }
-    }
-    Ok(())
-}
-
 /// Caches the claimed tasks, for the reports that follow.
-fn remember(tx: &Tx, lanes: &Lanes<'_>, who: Claimant, claimed: Vec<ReadyTask>) -> Vec<Claimed> {
+fn remember(tx: &Tx, lanes: &ClaimLanes, who: Claimant, claimed: Vec<ReadyTask>) -> Vec<Claimed> {
     let grant = |task: &ReadyTask| {
         let token = task.claimed.lease.as_ref().token;
-        let (queue, lane, limit) = (Arc::clone(lanes.queue), task.lane, task.limit);
+        let (queue, lane, limit) = (Arc::clone(&lanes.queue), task.lane, task.limit);
         (task.slot, Grant { token, queue, lane, limit, session: who.name, runs: task.claimed.attempt - 1 })
     };
     tx.cache.remember(claimed.iter().map(grant));
     claimed.into_iter().map(|task| task.claimed).collect()
 }
 
-async fn take(tx: &Tx, tasks: &[ReadyTask], session: i64) -> Sql<()> {
+/// Leases tasks to a session.
+pub(crate) async fn take(tx: &Tx, tasks: &[ReadyTask], session: i64) -> Sql<()> {
     if tasks.is_empty() {
         return Ok(());
     }
@@ -297,29 +189,6 @@ async fn take(tx: &Tx, tasks: &[ReadyTask], session: i64) -> Sql<()> {
     Ok(())
 }
 
-/// How many tasks a claim may take from a queue with a limit on leased tasks.
-async fn places(tx: &mut Tx, settings: &QueueSettings, claim: &Claim) -> Sql<usize> {
-    let free = settings.free_places(tx.leased(&claim.queue).await?).unwrap_or(u64::MAX);
-    let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
-    Ok(if tx.checks.pass(Check::QueuePlaces, false) { claim.limit } else { within })
-}
-
-/// The scan limit of a claim.
-struct ScanLimit {
-    /// Rows that may still be examined.
-    left: usize,
-    /// Whether the last round parked tasks, so that there may be claimable ones behind them.
-    parked: bool,
-}
-
-impl ReadyTask {
-    fn asks(&self) -> GateQuestion {
-        let lease = self.claimed.lease.as_ref();
-        let attempt = Probe { task: lease.task, token: lease.token };
-        GateQuestion { limit: self.limit, cost: self.cost, attempt }
-    }
-}
-
 /// Whether the row already has the token of this claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
@@ -327,71 +196,68 @@ enum Token {
     ToBeRaised,
 }
 
-struct Lanes<'a> {
-    lanes: &'a [(i64, Arc<str>)],
-    queue: &'a Arc<str>,
-    settings: &'a QueueSettings,
+/// The best tasks of all lanes, except those known to be overdue. The rows are locked, so that verbs which lock only
+/// the row, and not the queue, do not change them in the meantime.
+pub(crate) async fn best(
+    tx: &Tx,
+    lanes: &ClaimLanes,
+    wanted: usize,
+    late: &[(ReadyTask, State)],
+) -> Sql<Vec<ReadyTask>> {
+    let known: Vec<i64> = late.iter().map(|(task, _)| task.slot).collect();
+    let mut ready = Vec::new();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM ostler.task t WHERE t.lane = $1 AND t.phase = 0 AND t.id <> ALL($3)
+         ORDER BY t.rank, t.id LIMIT $2 FOR NO KEY UPDATE"
+    );
+    for (lane, _) in &lanes.lanes {
+        let mut offset = wanted;
+        loop {
+            let rows = tx.conn.rows(&sql, &[lane, &most(offset), &known]).await?;
+            let mut some = Vec::with_capacity(rows.len());
+            for row in &rows {
+                // A task whose row cannot be decoded is not run; it stays, and `show` says why.
+                some.extend(readable(read(lanes, row, Token::ToBeRaised))?);
+            }
+            // There may be other tasks behind the undecodable ones.
+            if some.len() >= wanted || rows.len() < offset {
+                ready.extend(some.into_iter().take(wanted));
+                break;
+            }
+            offset *= 2;
+        }
+    }
+    if lanes.lanes.len() > 1 {
+        ready.sort_by_key(|task| (task.rank, task.slot));
+        ready.truncate(wanted);
+    }
+    Ok(ready)
 }
 
-impl Lanes<'_> {
-    /// The best tasks of all lanes, except those known to be overdue. The rows are locked, so that verbs which lock only
-    /// the row, and not the queue, do not change them in the meantime.
-    async fn best(&self, tx: &Tx, wanted: usize, late: &[(ReadyTask, State)]) -> Sql<Vec<ReadyTask>> {
-        let known: Vec<i64> = late.iter().map(|(task, _)| task.slot).collect();
-        let mut ready = Vec::new();
-        let sql = format!(
-            "SELECT {COLUMNS} FROM ostler.task t WHERE t.lane = $1 AND t.phase = 0 AND t.id <> ALL($3)
-             ORDER BY t.rank, t.id LIMIT $2 FOR NO KEY UPDATE"
-        );
-        for (lane, _) in self.lanes {
-            let mut offset = wanted;
-            loop {
-                let rows = tx.conn.rows(&sql, &[lane, &most(offset), &known]).await?;
-                let mut some = Vec::with_capacity(rows.len());
-                for row in &rows {
-                    // A task whose row cannot be decoded is not run; it stays, and `show` says why.
-                    some.extend(readable(self.read(row, Token::ToBeRaised))?);
-                }
-                // There may be other tasks behind the undecodable ones.
-                if some.len() >= wanted || rows.len() < offset {
-                    ready.extend(some.into_iter().take(wanted));
-                    break;
-                }
-                offset *= 2;
-            }
-        }
-        if self.lanes.len() > 1 {
-            ready.sort_by_key(|task| (task.rank, task.slot));
-            ready.truncate(wanted);
-        }
-        Ok(ready)
-    }
-
-    fn read(&self, row: &Row, token: Token) -> Sql<ReadyTask> {
-        let (slot, lane): (i64, i64) = (get(row, 0)?, get(row, 1)?);
-        let raise = u64::from(token == Token::ToBeRaised);
-        let lease =
-            LeaseRef { task: TaskId(get::<Uid>(row, 2)?.id()), token: get_u64(row, 3)? + raise, row: slot };
-        let kind = self.lanes.iter().find(|(known, _)| *known == lane).map(|(_, kind)| Arc::clone(kind));
-        let kind = kind.unwrap_or_else(|| Arc::from(""));
-        let extras = extras_from(get(row, 11)?, get(row, 9)?)?;
-        let trouble = Mishaps::from_code(get(row, 7)?);
-        let claimed = Claimed {
-            lease: Lease::granted(lease),
-            queue: Arc::clone(self.queue),
-            payload: get(row, 12)?,
-            attempt: get_u32(row, 6)? + 1,
-            priority: priority(get(row, 5)?),
-            suspect: trouble.suspect,
-            node_deaths: trouble.node_deaths,
-            policy: extras.overrides.resolve(&self.settings.of_kind(&kind)),
-            kind,
-            folder: extras.folder,
-            created_at: Timestamp::from_millis(get(row, 8)?),
-            not_after: extras.ends.not_after,
-            deadline: extras.ends.deadline,
-        };
-        let (rank, limit, cost) = (Rank(get(row, 4)?), get(row, 10)?, extras.cost);
-        Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
-    }
+fn read(lanes: &ClaimLanes, row: &Row, token: Token) -> Sql<ReadyTask> {
+    let (slot, lane): (i64, i64) = (get(row, 0)?, get(row, 1)?);
+    let raise = u64::from(token == Token::ToBeRaised);
+    let lease =
+        LeaseRef { task: TaskId(get::<Uid>(row, 2)?.id()), token: get_u64(row, 3)? + raise, row: slot };
+    let kind = lanes.lanes.iter().find(|(known, _)| *known == lane).map(|(_, kind)| Arc::clone(kind));
+    let kind = kind.unwrap_or_else(|| Arc::from(""));
+    let extras = extras_from(get(row, 11)?, get(row, 9)?)?;
+    let trouble = Mishaps::from_code(get(row, 7)?);
+    let claimed = Claimed {
+        lease: Lease::granted(lease),
+        queue: Arc::clone(&lanes.queue),
+        payload: get(row, 12)?,
+        attempt: get_u32(row, 6)? + 1,
+        priority: priority(get(row, 5)?),
+        suspect: trouble.suspect,
+        node_deaths: trouble.node_deaths,
+        policy: extras.overrides.resolve(&lanes.settings.of_kind(&kind)),
+        kind,
+        folder: extras.folder,
+        created_at: Timestamp::from_millis(get(row, 8)?),
+        not_after: extras.ends.not_after,
+        deadline: extras.ends.deadline,
+    };
+    let (rank, limit, cost) = (Rank(get(row, 4)?), get(row, 10)?, extras.cost);
+    Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })
 }

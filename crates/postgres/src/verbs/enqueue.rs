@@ -10,7 +10,7 @@ use crate::fault::Sql;
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{Phase, Uid, points, why_code};
 use crate::tx::Tx;
-use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::codec::Extras;
 use ostler_sql::dependents::{self, Others};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
@@ -195,9 +195,6 @@ fn came(tx: &mut Tx, draft: &Draft<'_>) {
 /// Inserts rows, except those whose id exists already. Returns the ids and row ids of the new ones.
 async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
     let now = tx.now;
-    let ends = |new: &NewTask| EndLimits { not_after: new.not_after, deadline: new.deadline };
-    let extras =
-        |new: &NewTask| extras_text(&new.overrides, new.folder.as_deref(), ends(new), new.cost.unwrap_or(1));
     let rows = tx
         .conn
         .rows(
@@ -218,9 +215,9 @@ async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
                 &column(drafts, |draft| draft.rank.0),
                 &column(drafts, |draft| points(draft.new.priority)),
                 &column(drafts, |draft| draft.new.run_at.unwrap_or(now).millis()),
-                &column(drafts, |draft| ends(draft.new).late_at()),
+                &column(drafts, |draft| Extras::of_new(draft.new).ends.late_at()),
                 &column(drafts, |draft| draft.limit),
-                &column(drafts, |draft| extras(draft.new)),
+                &column(drafts, |draft| Extras::of_new(draft.new).text()),
                 &column(drafts, |draft| draft.new.payload.as_str()),
                 &now.millis(),
             ],

@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, params};
 
 use crate::row::{Phase, Uid, why_code};
 use crate::tx::{Sql, Tx};
-use ostler_sql::codec::{EndLimits, extras_text};
+use ostler_sql::codec::Extras;
 use ostler_sql::dependents::{self, Others};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
@@ -144,7 +144,7 @@ fn insert_row(
 ) -> Sql<bool> {
     let phase = Phase::of(state);
     let run_at = new.run_at.unwrap_or(tx.now);
-    let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
+    let extras = Extras::of_new(new);
     let inserted = insert.execute(params![
         Uid::of(new.id.0),
         lane,
@@ -154,9 +154,9 @@ fn insert_row(
         new.priority.points(),
         run_at.millis(),
         tx.now.millis(),
-        ends.late_at(),
+        extras.ends.late_at(),
         limit,
-        extras_text(&new.overrides, new.folder.as_deref(), ends, new.cost.unwrap_or(1)),
+        extras.text(),
         new.payload,
     ])?;
     if inserted == 1 {
