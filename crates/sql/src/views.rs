@@ -63,7 +63,7 @@ impl View {
             Database::Sqlite => {
                 write!(text, "DROP VIEW IF EXISTS {name};\nCREATE VIEW {name} AS SELECT -- {about}\n")
             }
-            Database::Postgres => write!(text, "CREATE OR REPLACE VIEW ostler.{name} AS SELECT\n"),
+            Database::Postgres => writeln!(text, "CREATE OR REPLACE VIEW ostler.{name} AS SELECT"),
         };
         for (at, ViewColumn { name, about, sql }) in columns.iter().enumerate() {
             let _ = match database {

@@ -26,7 +26,7 @@ use crate::wake::Wakeups;
 /// one transaction: other callers see all of its effect or none. A verb that takes a list answers item by item, in order.
 ///
 /// A store makes no rules: it asks `ostler_core` for each decision and writes the answer. The conformance suite
-/// (feature `conformance`) is the precise specification of every verb; [`Memory`](crate::Memory) is the readable one.
+/// is the precise specification of every verb; the in-memory reference beside it is the readable one.
 #[async_trait]
 pub trait Store: Send + Sync {
     // ---- nodes: a live session proves that its node is alive ----

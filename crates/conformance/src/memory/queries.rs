@@ -23,7 +23,7 @@ impl MemoryState {
             (ListOrder::OldestFirst, None) => {}
             (ListOrder::NewestFirst, None) => found.reverse(),
             (ListOrder::OldestFirst, Some(after)) => {
-                found.retain(|(cursor, _)| place(*cursor) > place(after))
+                found.retain(|(cursor, _)| place(*cursor) > place(after));
             }
             (ListOrder::NewestFirst, Some(after)) => {
                 found.retain(|(cursor, _)| place(*cursor) < place(after));

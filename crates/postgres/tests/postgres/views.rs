@@ -25,13 +25,11 @@ async fn scene(schema: &str) -> (Postgres, Client, Vec<ViewCase>) {
 
 async fn rows(client: &Client, sql: &str) -> Vec<Vec<String>> {
     let answer = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-    let rows = answer.iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => {
-            Some((0..row.len()).map(|at| row.get(at).unwrap_or_default().to_owned()).collect())
-        }
-        _ => None,
-    });
-    rows.collect()
+    let cells = |message: &SimpleQueryMessage| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        Some((0..row.len()).map(|at| row.get(at).unwrap_or_default().to_owned()).collect())
+    };
+    answer.iter().filter_map(cells).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
