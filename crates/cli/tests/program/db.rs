@@ -23,8 +23,9 @@ fn a_whole_store_passes_and_a_damaged_one_does_not() {
     let health = place.json(["db", "check"]);
     assert_eq!((&health["ok"], &health["version"]), (&true.into(), &health["newest"]));
     let mut file = std::fs::OpenOptions::new().write(true).open(place.store()).expect("the file");
-    let middle = file.metadata().expect("its size").len() / 2 / 4096 * 4096;
-    file.seek(std::io::SeekFrom::Start(middle))
+    // Behind the schema: among the rows.
+    let rows = file.metadata().expect("its size").len() / 4 * 3 / 4096 * 4096;
+    file.seek(std::io::SeekFrom::Start(rows))
         .and_then(|_| file.write_all(&[0x5a; 16 * 4096]))
         .expect("damage");
     drop(file);
