@@ -128,7 +128,9 @@ async fn every_column_of_the_new_store_is_filled_or_named_here() {
     tokio::spawn(connection);
     let rows = client
         .query(
-            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = $1",
+            "SELECT c.table_name::text, c.column_name::text FROM information_schema.columns c
+                JOIN information_schema.tables t USING (table_schema, table_name)
+             WHERE c.table_schema = $1 AND t.table_type = 'BASE TABLE'",
             &[&place.schema],
         )
         .await

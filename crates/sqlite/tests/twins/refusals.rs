@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_sqlite::integrity;
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Enqueued, Fenced};
 use ostler_store::{Error, ErrorKind, Store, SystemClock};
@@ -15,7 +16,6 @@ use rusqlite::Connection;
 use rustix::mount::{MountFlags, mount, mount_remount};
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
-const SCHEMA_KNOWN: i64 = 3;
 const APPLICATION_ID: i64 = 0x4f53_544c;
 
 fn open(path: &Path) -> Result<Sqlite, Error> {
@@ -142,7 +142,8 @@ async fn a_newer_schema_is_too_new_also_when_only_the_log_says_so() {
     let path = folder.path().join("ostler.db");
     closed_store(&path).await;
     let conn = Connection::open(&path).expect("the file opens");
-    conn.pragma_update(None, "user_version", SCHEMA_KNOWN + 1).expect("its version");
+    let known = integrity::versions(&path).expect("it is a store").newest;
+    conn.pragma_update(None, "user_version", known + 1).expect("its version");
     let crashed = scratch();
     for name in ["ostler.db", "ostler.db-wal"] {
         std::fs::copy(folder.path().join(name), crashed.path().join(name)).expect("a copy");
