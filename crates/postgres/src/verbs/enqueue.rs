@@ -195,6 +195,9 @@ fn came(tx: &mut Tx, draft: &Draft<'_>) {
 /// Inserts rows, except those whose id exists already. Returns the ids and row ids of the new ones.
 async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
     let now = tx.now;
+    let extras: Vec<Extras> = column(drafts, |draft| Extras::of_new(draft.new));
+    let late: Vec<Option<i64>> = extras.iter().map(|extras| extras.ends.late_at()).collect();
+    let extras: Vec<Option<String>> = extras.into_iter().map(Extras::text).collect();
     let rows = tx
         .conn
         .rows(
@@ -215,9 +218,9 @@ async fn insert(tx: &Tx, drafts: &[Draft<'_>]) -> Sql<Vec<(Uid, i64)>> {
                 &column(drafts, |draft| draft.rank.0),
                 &column(drafts, |draft| points(draft.new.priority)),
                 &column(drafts, |draft| draft.new.run_at.unwrap_or(now).millis()),
-                &column(drafts, |draft| Extras::of_new(draft.new).ends.late_at()),
+                &late,
                 &column(drafts, |draft| draft.limit),
-                &column(drafts, |draft| Extras::of_new(draft.new).text()),
+                &extras,
                 &column(drafts, |draft| draft.new.payload.as_str()),
                 &now.millis(),
             ],
