@@ -120,6 +120,7 @@ pub async fn run<T: ClaimTx>(
         let ready = tx.best(lanes, wanted.min(look.left + 1), &late).await?;
         look.parked = false;
         let first = claimed.len();
+        claimed.reserve(ready.len());
         for task in ready {
             if look.left == 0 {
                 next = Some(Some(now));

@@ -13,7 +13,7 @@ use crate::limit_keys;
 use crate::params;
 use crate::phase::{Phase, from_ordinal, ordinal};
 use crate::task::{FoundTask, set_state};
-use crate::tx::{Tx, exists, key_rules, readable, row};
+use crate::tx::{Tx, exists, key_rules, readable};
 use crate::value::Row;
 
 /// What the tasks that a new task waits for mean for it.
@@ -179,12 +179,12 @@ pub const NEXT_FREED: &str =
     "SELECT min(t.finished_at) FROM ostler.freed f JOIN ostler.task t ON t.id = f.task";
 
 async fn first_freed<T: Tx>(tx: &T) -> Result<Option<(i64, i64)>, T::Error> {
-    let row = row(tx, "SELECT task, reached FROM ostler.freed ORDER BY task LIMIT 1", params![]).await?;
+    let row = tx.row("SELECT task, reached FROM ostler.freed ORDER BY task LIMIT 1", params![]).await?;
     row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
 }
 
 async fn state_of<T: Tx>(tx: &T, slot: i64) -> Result<Option<StateName>, T::Error> {
-    let row = row(tx, "SELECT phase FROM ostler.task WHERE id = $1", params![slot]).await?;
+    let row = tx.row("SELECT phase FROM ostler.task WHERE id = $1", params![slot]).await?;
     let phase = row.map(|row| row.get::<Phase>(0)).transpose();
     Ok(readable::<T, _>(phase)?.flatten().map(Phase::state))
 }

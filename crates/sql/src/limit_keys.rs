@@ -8,7 +8,7 @@ use crate::params;
 use crate::phase::{Phase, ordinal};
 use crate::queue::KeyRules;
 use crate::task::moved;
-use crate::tx::{Tx, exists, one, row};
+use crate::tx::{Tx, exists, one};
 use crate::value::Row;
 
 /// The key under which tasks without a limit key are ranked, in queues where others have one.
@@ -24,9 +24,9 @@ pub struct LimitKey {
 
 /// The limit key of a queue, inserted if it does not exist.
 pub async fn limit<T: Tx>(tx: &T, queue: i64, key: &str) -> Result<LimitKey, T::Error> {
-    let found =
-        row(tx, "SELECT id, last FROM ostler.limits WHERE queue = $1 AND key = $2", params![queue, key])
-            .await?;
+    let found = tx
+        .row("SELECT id, last FROM ostler.limits WHERE queue = $1 AND key = $2", params![queue, key])
+        .await?;
     match found {
         Some(row) => Ok(LimitKey { id: row.get(0)?, last: row.get(1)? }),
         None => {
@@ -171,7 +171,7 @@ pub async fn worst_ready<T: Tx>(tx: &T, limit: i64) -> Result<Option<Candidate>,
 }
 
 async fn candidate<T: Tx>(tx: &T, limit: i64, sql: &'static str) -> Result<Option<Candidate>, T::Error> {
-    let Some(row) = row(tx, sql, params![limit]).await? else { return Ok(None) };
+    let Some(row) = tx.row(sql, params![limit]).await? else { return Ok(None) };
     Ok(Some(Candidate { slot: row.get(0)?, lane: row.get(1)?, rank: row.get(2)? }))
 }
 

@@ -7,7 +7,7 @@ use ostler_store::{Check, MAX_NODE_COMMANDS};
 
 use crate::codec::{command_text, reply_text};
 use crate::params;
-use crate::tx::{Tx, one, row};
+use crate::tx::{Tx, one};
 use crate::value::Row;
 
 pub async fn command<T: Tx>(
@@ -15,8 +15,8 @@ pub async fn command<T: Tx>(
     session: SessionId,
     command: &NodeCommand,
 ) -> Result<CommandAnswer, T::Error> {
-    let open = row(tx, "SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL", params![session])
-        .await?;
+    let open =
+        tx.row("SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL", params![session]).await?;
     let Some(row) = open else { return Ok(CommandAnswer::NoSuchNode) };
     let session: i64 = row.get(0)?;
     // The last one is never removed while the session lives, so that no number comes twice.

@@ -8,7 +8,7 @@ use ostler_store::calls::{Pruned, Retention};
 
 use crate::dependents::let_go;
 use crate::phase::Phase;
-use crate::tx::{Snapshot, Tx, locked, row};
+use crate::tx::{Snapshot, Tx, locked};
 use crate::value::Row;
 use crate::{gates, jobs, limit_keys, params};
 
@@ -25,7 +25,7 @@ pub async fn tasks<T: Tx>(tx: &mut T, ids: &[TaskId]) -> Result<Pruned, T::Error
     for id in ids {
         let sql = "SELECT t.id, q.name FROM ostler.task t JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
             WHERE t.uid = $1 AND t.phase > 4";
-        if let Some(row) = row(tx, sql, params![id]).await? {
+        if let Some(row) = tx.row(sql, params![id]).await? {
             locked(tx, &row.get::<String>(1)?)?;
             removed += usize::from(remove(tx, row.get(0)?, &mut left).await?);
         }
@@ -128,7 +128,7 @@ async fn remove<T: Tx>(tx: &mut T, slot: i64, cascade: &mut usize) -> Result<boo
         return Ok(false);
     }
     let sql = "DELETE FROM ostler.task WHERE id = $1 RETURNING lane, phase, limit_id";
-    let Some(row) = row(tx, sql, params![slot]).await? else { return Ok(false) };
+    let Some(row) = tx.row(sql, params![slot]).await? else { return Ok(false) };
     for sql in [
         "DELETE FROM ostler.attempt WHERE task = $1",
         "DELETE FROM ostler.step WHERE task = $1",

@@ -15,7 +15,7 @@ use crate::codec::{overrides_from, overrides_text};
 use crate::params;
 use crate::phase::{from_ordinal, ordinal};
 use crate::task::FoundTask;
-use crate::tx::{Tx, one, row};
+use crate::tx::{Tx, one};
 use crate::value::Row;
 
 /// The ordinals are stored.
@@ -29,12 +29,9 @@ const FIND: &str = "SELECT name, spec, overlap, missed, queue, kind, payload, pr
     last_task FROM ostler.schedule WHERE name = $1 FOR UPDATE";
 
 pub async fn put<T: Tx>(tx: &mut T, schedule: &Schedule) -> Result<PutAnswer, T::Error> {
-    let before = row(
-        tx,
-        "SELECT spec, next_at FROM ostler.schedule WHERE name = $1 FOR UPDATE",
-        params![schedule.name],
-    )
-    .await?;
+    let before = tx
+        .row("SELECT spec, next_at FROM ostler.schedule WHERE name = $1 FOR UPDATE", params![schedule.name])
+        .await?;
     let given = schedule.next_at.map(Timestamp::millis);
     let (put, next_at) = match before {
         Some(row) if row.get::<String>(0)? == schedule.spec => (PutAnswer::Replaced, row.get(1)?),
@@ -126,7 +123,7 @@ pub fn record<R: Row>(row: &R) -> Result<ScheduleRecord, R::Error> {
 }
 
 pub async fn fire<T: Tx>(tx: &mut T, firing: &Firing) -> Result<Fired, T::Error> {
-    let found = row(tx, FIND, params![firing.schedule]).await?;
+    let found = tx.row(FIND, params![firing.schedule]).await?;
     let Some(kept) = found.map(|row| record(&row)).transpose()? else { return Ok(Fired::NotDue) };
     let is_next = tx.checks().pass(Check::FireExpected, kept.schedule.next_at == Some(firing.expected));
     if !is_next || kept.activity == Activity::Paused || firing.expected > tx.now() {

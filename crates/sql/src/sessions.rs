@@ -4,7 +4,7 @@ use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::{Expired, Fenced};
 
 use crate::end_attempt::end_attempt;
-use crate::tx::{Snapshot, Tx, readable, row};
+use crate::tx::{Snapshot, Tx, readable};
 use crate::value::Row;
 use crate::{outbox, params};
 
@@ -14,7 +14,7 @@ use crate::{outbox, params};
 /// When a statement fails.
 pub async fn leave<T: Tx>(tx: &mut T, session: SessionId) -> Result<Fenced, T::Error> {
     let sql = "SELECT id FROM ostler.session WHERE uid = $1 AND ended_at IS NULL";
-    let Some(row) = row(tx, sql, params![session]).await? else { return Ok(Fenced::Lost) };
+    let Some(row) = tx.row(sql, params![session]).await? else { return Ok(Fenced::Lost) };
     hand_back_all(tx, row.get(0)?).await?;
     Ok(Fenced::Recorded)
 }

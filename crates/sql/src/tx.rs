@@ -32,6 +32,13 @@ pub trait Snapshot {
         params: &[Value<'_>],
     ) -> impl Future<Output = Result<Vec<Self::Row>, Self::Error>> + Send;
 
+    /// The first row, if there is one. Writes are complete even if they return more rows.
+    fn row(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Result<Option<Self::Row>, Self::Error>> + Send;
+
     /// The driver's error for a value that Ostler never writes.
     fn unreadable(error: Unreadable) -> Self::Error {
         Self::Row::unreadable(error)
@@ -188,24 +195,12 @@ pub trait Tx: Snapshot {
     fn has_freed(&mut self) -> bool;
 }
 
-/// The first row, if there is one.
-///
-/// # Errors
-/// When the statement fails.
-pub async fn row<T: Snapshot>(
-    tx: &T,
-    sql: &'static str,
-    params: &[Value<'_>],
-) -> Result<Option<T::Row>, T::Error> {
-    Ok(tx.rows(sql, params).await?.into_iter().next())
-}
-
 /// The one row of an answer that always has one.
 ///
 /// # Errors
 /// When the statement fails, or finds nothing.
 pub async fn one<T: Snapshot>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<T::Row, T::Error> {
-    row(tx, sql, params).await?.ok_or_else(|| T::unreadable(Unreadable(format!("no row from: {sql}"))))
+    tx.row(sql, params).await?.ok_or_else(|| T::unreadable(Unreadable(format!("no row from: {sql}"))))
 }
 
 /// Whether the statement finds anything.
@@ -213,7 +208,7 @@ pub async fn one<T: Snapshot>(tx: &T, sql: &'static str, params: &[Value<'_>]) -
 /// # Errors
 /// When the statement fails.
 pub async fn exists<T: Snapshot>(tx: &T, sql: &'static str, params: &[Value<'_>]) -> Result<bool, T::Error> {
-    Ok(!tx.rows(sql, params).await?.is_empty())
+    Ok(tx.row(sql, params).await?.is_some())
 }
 
 /// The value that was read; `None` where a row cannot be understood, which must not block work on the others.

@@ -12,18 +12,18 @@ use crate::limit_keys::{self, KeyRelease, LimitKey};
 use crate::params;
 use crate::phase::{Mishaps, Phase};
 use crate::task::{FoundTask, moved, set_state};
-use crate::tx::{Tx, key_rules, row};
+use crate::tx::{Tx, key_rules};
 use crate::value::Row;
 
 /// The answer to a new task whose unique key another task holds. `None`: it is inserted.
 pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Option<Enqueued>, T::Error> {
     let Some(unique) = &new.unique else { return Ok(None) };
-    let held = row(
-        tx,
-        "SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2",
-        params![queue, unique.key],
-    )
-    .await?;
+    let held = tx
+        .row(
+            "SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2",
+            params![queue, unique.key],
+        )
+        .await?;
     let Some(row) = held else { return Ok(None) };
     let (slot, until): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
     let Some(found) = tx.take(slot).await? else { return Ok(None) };

@@ -15,10 +15,11 @@ use ostler_store::views::{LaneTotals, QueueSettings};
 use ostler_store::{Check, Checks};
 use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use smallvec::SmallVec;
 
 use crate::fault::is_foreign_row;
 use crate::row::{Uid, find};
-use crate::tx::{Sql, Tx};
+use crate::tx::{FastMap, Sql, Tx};
 use crate::verbs::{claim, enqueue, jobs, outbox};
 
 /// A parameter of a shared statement.
@@ -71,7 +72,7 @@ impl ostler_sql::Row for RowRef<'_, '_> {
 }
 
 /// A row that [`ostler_sql`] can keep.
-pub(crate) struct OwnedRow(Vec<rusqlite::types::Value>);
+pub(crate) struct OwnedRow(SmallVec<[rusqlite::types::Value; 4]>);
 
 impl ostler_sql::Row for OwnedRow {
     type Error = rusqlite::Error;
@@ -86,10 +87,16 @@ impl ostler_sql::Row for OwnedRow {
     }
 }
 
+impl OwnedRow {
+    fn of(row: &Row<'_>) -> Sql<Self> {
+        (0..row.as_ref().column_count()).map(|at| row.get(at)).collect::<Sql<_>>().map(Self)
+    }
+}
+
 /// The statement as SQLite reads it. Each text is translated once in a thread.
 pub(crate) fn text(sql: &'static str) -> &'static str {
     thread_local! {
-        static TEXTS: RefCell<HashMap<(*const u8, usize), &'static str>> = RefCell::default();
+        static TEXTS: RefCell<FastMap<(*const u8, usize), &'static str>> = RefCell::default();
     }
     TEXTS.with_borrow_mut(|texts| {
         *texts.entry((sql.as_ptr(), sql.len())).or_insert_with(|| for_sqlite(sql).leak())
@@ -98,13 +105,19 @@ pub(crate) fn text(sql: &'static str) -> &'static str {
 
 fn rows(conn: &Connection, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
     let mut statement = conn.prepare_cached(text(sql))?;
-    let columns = statement.column_count();
     let mut rows = statement.query(params_from_iter(params.iter().copied().map(SqliteValue)))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(OwnedRow((0..columns).map(|at| row.get(at)).collect::<Sql<_>>()?));
+        found.push(OwnedRow::of(row)?);
     }
     Ok(found)
+}
+
+/// The first row. Its statement is not run any further.
+fn first_row(conn: &Connection, sql: &'static str, params: &[Value<'_>]) -> Sql<Option<OwnedRow>> {
+    let mut statement = conn.prepare_cached(text(sql))?;
+    let mut rows = statement.query(params_from_iter(params.iter().copied().map(SqliteValue)))?;
+    rows.next()?.map(OwnedRow::of).transpose()
 }
 
 /// A connection that reads one consistent snapshot.
@@ -120,6 +133,14 @@ impl ostler_sql::Snapshot for ReadView<'_> {
         params: &[Value<'_>],
     ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
         ready(rows(self.0, sql, params))
+    }
+
+    fn row(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Sql<Option<OwnedRow>>> + Send {
+        ready(first_row(self.0, sql, params))
     }
 
     fn is_unreadable(error: &rusqlite::Error) -> bool {
@@ -176,6 +197,14 @@ impl ostler_sql::Snapshot for Tx<'_> {
         params: &[Value<'_>],
     ) -> impl Future<Output = Sql<Vec<OwnedRow>>> + Send {
         ready(rows(self.conn, sql, params))
+    }
+
+    fn row(
+        &self,
+        sql: &'static str,
+        params: &[Value<'_>],
+    ) -> impl Future<Output = Sql<Option<OwnedRow>>> + Send {
+        ready(first_row(self.conn, sql, params))
     }
 
     fn is_unreadable(error: &rusqlite::Error) -> bool {

@@ -1,7 +1,6 @@
 //! One write transaction, as the verbs see it: the connection, the time, the cache, and what has to be
 //! written once at the end (the counts of lanes, the clocks of queues).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,17 +23,20 @@ use ostler_sql::gates::ANY_SHUT;
 use ostler_sql::queue::settings_from;
 use ostler_sql::{KeyRules, QueueRow};
 
+/// A map on the hot path. Its keys are our own numbers and names, so a fast hash does.
+pub(crate) type FastMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
 /// The result of a statement.
 pub(crate) type Sql<T> = rusqlite::Result<T>;
 
 /// The cache of the writer, valid as long as no other process has written.
 #[derive(Default)]
 pub(crate) struct Cache {
-    queues: HashMap<String, QueueRow>,
-    sessions: HashMap<i64, SessionId>,
-    grants: HashMap<i64, Grant>,
+    queues: FastMap<String, QueueRow>,
+    sessions: FastMap<i64, SessionId>,
+    grants: FastMap<i64, Grant>,
     /// What the ends of each lane lead to.
-    ends: HashMap<i64, EndEffects>,
+    ends: FastMap<i64, EndEffects>,
     /// The store is on its way to another place; unknown until it was read.
     departure: Option<Option<Departure>>,
     data_version: i64,
@@ -69,11 +71,11 @@ pub(crate) struct Tx<'a> {
     pub(crate) now: Timestamp,
     liveness: &'a LivenessFiles,
     cache: &'a mut Cache,
-    pub(crate) lanes: HashMap<i64, LaneChange>,
+    pub(crate) lanes: FastMap<i64, LaneChange>,
     /// Queues whose clock has moved.
-    clocks: HashMap<i64, VirtualTime>,
+    clocks: FastMap<i64, VirtualTime>,
     /// Queues whose gate has moved.
-    gates: HashMap<i64, Gate>,
+    gates: FastMap<i64, Gate>,
     rings: Rings,
     /// Whether a task that others wait for ended in this verb.
     frees: bool,
@@ -110,9 +112,9 @@ impl<'a> Tx<'a> {
             liveness,
             cache,
             begins_log: begins_log.then(|| conn.total_changes()),
-            lanes: HashMap::new(),
-            clocks: HashMap::new(),
-            gates: HashMap::new(),
+            lanes: FastMap::default(),
+            clocks: FastMap::default(),
+            gates: FastMap::default(),
             rings: Rings::default(),
             frees: false,
         })

@@ -82,6 +82,10 @@ impl ostler_sql::Snapshot for Conn {
         Ok(rows.into_iter().map(OwnedRow).collect())
     }
 
+    async fn row(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Option<OwnedRow>> {
+        Ok(ostler_sql::Snapshot::rows(self, sql, params).await?.into_iter().next())
+    }
+
     fn is_unreadable(error: &Abort) -> bool {
         matches!(error, Abort::Foreign(_))
     }
@@ -93,6 +97,10 @@ impl ostler_sql::Snapshot for Tx {
 
     async fn rows(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Vec<OwnedRow>> {
         ostler_sql::Snapshot::rows(&self.conn, sql, params).await
+    }
+
+    async fn row(&self, sql: &'static str, params: &[Value<'_>]) -> Sql<Option<OwnedRow>> {
+        ostler_sql::Snapshot::row(&self.conn, sql, params).await
     }
 
     fn is_unreadable(error: &Abort) -> bool {

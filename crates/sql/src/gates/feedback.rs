@@ -11,7 +11,7 @@ use crate::gate_codec::gate_from;
 use crate::limit_keys;
 use crate::params;
 use crate::queue::KeyRules;
-use crate::tx::{Tx, key_rules, row};
+use crate::tx::{Tx, key_rules};
 use crate::value::Row;
 
 /// What gates need to know of an attempt that has ended.
@@ -155,13 +155,13 @@ async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
 
 /// Removes a key whose last task is gone, unless its gate has state. The row that ranks tasks without a key counts none of them, and stays.
 pub async fn forget_key<T: Tx>(tx: &mut T, limit: i64) -> Result<(), T::Error> {
-    let found = row(
-        tx,
-        "SELECT q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
+    let found = tx
+        .row(
+            "SELECT q.name FROM ostler.limits l JOIN ostler.queue q ON q.id = l.queue
              WHERE l.id = $1 AND l.tasks = 0 AND l.key <> $2",
-        params![limit, limit_keys::NO_KEY],
-    )
-    .await?;
+            params![limit, limit_keys::NO_KEY],
+        )
+        .await?;
     let Some(row) = found else { return Ok(()) };
     let queue: String = row.get(0)?;
     tx.exclusive(&queue)?;

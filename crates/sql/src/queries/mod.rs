@@ -11,7 +11,7 @@ use crate::dependents::AFTER;
 use crate::params;
 use crate::phase::ran_from;
 use crate::task::{BY_ID, BY_KEY, FoundTask, found_from};
-use crate::tx::{Snapshot, row};
+use crate::tx::Snapshot;
 use crate::value::Row;
 
 pub use list::{ListCall, list};
@@ -22,8 +22,8 @@ pub use list::{ListCall, list};
 /// When a statement fails.
 pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<TaskDetail>, S::Error> {
     let found = match which {
-        TaskRef::Id(id) => row(snapshot, BY_ID, params![id]).await?,
-        TaskRef::Key { queue, key } => row(snapshot, BY_KEY, params![queue, key]).await?,
+        TaskRef::Id(id) => snapshot.row(BY_ID, params![id]).await?,
+        TaskRef::Key { queue, key } => snapshot.row(BY_KEY, params![queue, key]).await?,
     };
     let Some(FoundTask { slot, task, .. }) = found.map(|row| found_from(&row)).transpose()? else {
         return Ok(None);
@@ -71,7 +71,7 @@ fn attempt<R: Row>(row: &R) -> Result<Attempt, R::Error> {
 async fn last_attempt<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Option<Attempt>, S::Error> {
     let sql =
         "SELECT ran, runs, token, started_at, finished_at FROM ostler.task WHERE id = $1 AND ran IS NOT NULL";
-    let Some(row) = row(snapshot, sql, params![slot]).await? else { return Ok(None) };
+    let Some(row) = snapshot.row(sql, params![slot]).await? else { return Ok(None) };
     let (worker, session) = ran_from(&row.get::<Vec<u8>>(0)?).map_err(S::unreadable)?;
     let time = |column| row.get(column).map(Timestamp::from_millis);
     let end = AttemptEnd { finished_at: time(4)?, ending: Ending::Success, failure: None };

@@ -33,13 +33,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, claim: &Claim) -> Sql<ClaimAnswer> {
     }
     let lanes = ClaimLanes::of(queue, claim);
     let (claimed, next) = poll_now(ostler_sql::claim::run(tx, claim, session, &lanes))?;
-    let mut tasks = Vec::with_capacity(claimed.len());
-    for task in claimed {
+    for task in &claimed {
         let (token, runs) = (task.claimed.lease.as_ref().token, task.claimed.attempt - 1);
         tx.remember(task.slot, Grant { token, lane: task.lane, limit: task.limit, session, runs });
-        tasks.push(task.claimed);
     }
-    Ok(ClaimAnswer::Tasks { tasks, next })
+    Ok(ClaimAnswer::Tasks { tasks: claimed.into_iter().map(|task| task.claimed).collect(), next })
 }
 
 /// Leases tasks to a session.
