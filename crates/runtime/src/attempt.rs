@@ -57,7 +57,7 @@ pub(crate) async fn run(
     waiting: ClaimedTask,
     worker: WorkerId,
 ) -> Option<AttemptEnding> {
-    let ClaimedTask { claimed, strings: signals, .. } = waiting;
+    let ClaimedTask { claimed, signals, .. } = waiting;
     let (lease, suspect) = (claimed.lease.as_ref(), claimed.suspect);
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
         wait_alone(&context.suspects, &signals.cancel).await

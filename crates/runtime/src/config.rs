@@ -223,7 +223,7 @@ pub struct NodeConfig {
     /// How long finished tasks are kept.
     pub retention: Retention,
     /// The interval of store maintenance.
-    pub upkeep: Duration,
+    pub maintenance: Duration,
     /// What to do when another live node has different settings for a queue.
     pub take_over: TakeOver,
     /// Holds the liveness lock until the node's child processes are gone.
@@ -247,7 +247,7 @@ impl NodeConfig {
             pools,
             schedules: Vec::new(),
             retention: Retention::default(),
-            upkeep: Duration::from_millis(500),
+            maintenance: Duration::from_millis(500),
             take_over: TakeOver::No,
             guard: None,
             memory: Arc::new(|| MemoryPressure::Free),
@@ -263,8 +263,8 @@ impl NodeConfig {
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let refuse = |sentence: String| Err(InvalidConfig::new(sentence));
         let LeaseTimes { ttl, heartbeat, poll } = self.lease;
-        if heartbeat.is_zero() || poll.is_zero() || self.upkeep.is_zero() {
-            return refuse("lease.heartbeat, lease.poll and upkeep must be longer than zero".into());
+        if heartbeat.is_zero() || poll.is_zero() || self.maintenance.is_zero() {
+            return refuse("lease.heartbeat, lease.poll and maintenance must be longer than zero".into());
         }
         if ttl < heartbeat * 2 {
             return refuse(format!(

@@ -275,7 +275,7 @@ impl Pool {
         let signals = self.context.held.take(tasks.iter().map(|task| task.lease.as_ref()));
         let since = Instant::now();
         let tasks = tasks.into_iter().zip(signals);
-        let tasks = tasks.map(|(claimed, strings)| ClaimedTask { claimed, strings, since });
+        let tasks = tasks.map(|(claimed, signals)| ClaimedTask { claimed, signals, since });
         // The state of the node may have changed during the claim.
         if self.lifecycle.now() != NodeState::Running {
             return self.give_back(tasks.collect()).await;
@@ -356,7 +356,7 @@ impl Pool {
             Prefetch::UpTo(bound) => bound,
         };
         let quiet = load.suspects > 0 || is_before(now, self.calm_until) || is_before(now, self.modest_until);
-        if quiet { 0 } else { load.pace.ahead(load.total - load.starting, bound) }
+        if quiet { 0 } else { load.prefetch.ahead(load.total - load.starting, bound) }
     }
 
     /// Hands back tasks that found no worker in time: the work was longer than estimated, or too few tasks wait for another

@@ -49,9 +49,9 @@ mod tests {
     use super::*;
 
     fn after(runs: impl IntoIterator<Item = u64>) -> PrefetchEstimate {
-        let mut pace = PrefetchEstimate::default();
-        runs.into_iter().for_each(|millis| pace.ran(Duration::from_millis(millis)));
-        pace
+        let mut estimate = PrefetchEstimate::default();
+        runs.into_iter().for_each(|millis| estimate.ran(Duration::from_millis(millis)));
+        estimate
     }
 
     #[test]
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn one_long_run_ends_it_and_short_ones_bring_it_back() {
-        let mut pace = after([1; 100]);
-        pace.ran(Duration::from_secs(2));
-        assert_eq!(pace.ahead(8, 100), 0);
-        (0..100).for_each(|_| pace.ran(Duration::from_millis(1)));
-        assert_eq!(pace.ahead(8, 100), 100);
-        pace.forget();
-        assert_eq!(pace.ahead(8, 100), 0);
+        let mut estimate = after([1; 100]);
+        estimate.ran(Duration::from_secs(2));
+        assert_eq!(estimate.ahead(8, 100), 0);
+        (0..100).for_each(|_| estimate.ran(Duration::from_millis(1)));
+        assert_eq!(estimate.ahead(8, 100), 100);
+        estimate.forget();
+        assert_eq!(estimate.ahead(8, 100), 0);
     }
 }

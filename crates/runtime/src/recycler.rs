@@ -27,13 +27,13 @@ pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
     pub(crate) worker_sets: Vec<WorkerSet>,
-    pub(crate) orders: mpsc::Receiver<RecycleRequest>,
+    pub(crate) requests: mpsc::Receiver<RecycleRequest>,
 }
 
 impl Recycler {
     /// Runs until the heartbeat, which sends the commands, has stopped.
     pub(crate) async fn serve(mut self) {
-        while let Some(RecycleRequest { number, pool, who }) = self.orders.recv().await {
+        while let Some(RecycleRequest { number, pool, who }) = self.requests.recv().await {
             let workers = self.worker_sets.iter().find(|workers| workers.pool() == pool);
             let RecycleReport { recycled, busy } =
                 workers.map(|workers| workers.recycle(who)).unwrap_or_default();

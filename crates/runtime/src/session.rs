@@ -103,7 +103,7 @@ impl NodeSession {
         let SessionDeps { parts, config, lifecycle, finisher, sizes, stages } = deps;
         let NodeDeps { store, clock, ids } = parts;
         lifecycle.run();
-        let (recycles, orders) = mpsc::channel(MAX_NODE_COMMANDS);
+        let (recycles, requests) = mpsc::channel(MAX_NODE_COMMANDS);
         let heartbeat = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
@@ -149,13 +149,13 @@ impl NodeSession {
             pools.spawn(pool.serve());
         }
         let recycler =
-            Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), orders };
+            Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), requests };
         let recycler = tokio::spawn(recycler.serve());
         let maintenance = Maintenance {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
             session,
-            every: config.upkeep,
+            every: config.maintenance,
             heartbeat: config.lease.heartbeat,
             retention: config.retention,
             worker_sets: worker_sets.clone(),

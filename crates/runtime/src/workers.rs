@@ -26,7 +26,7 @@ const MAX_UNRESPONSIVE: usize = 256;
 /// A claimed task that waits for a worker.
 pub(crate) struct ClaimedTask {
     pub(crate) claimed: Claimed,
-    pub(crate) strings: StopSignals,
+    pub(crate) signals: StopSignals,
     pub(crate) since: Instant,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct SetLoad {
     pub(crate) open_again: Option<Instant>,
     /// No more workers are opened: they die at their start, or too many of them do not stop.
     pub(crate) gave_up: bool,
-    pub(crate) pace: PrefetchEstimate,
+    pub(crate) prefetch: PrefetchEstimate,
 }
 
 impl SetLoad {
@@ -104,7 +104,7 @@ struct SetState {
     /// The pool is notified when the backlog has fallen to this.
     low_water: usize,
     max: usize,
-    pace: PrefetchEstimate,
+    prefetch: PrefetchEstimate,
     closing: bool,
     drained: Drained,
     starts: StartBackoff,
@@ -178,7 +178,7 @@ impl WorkerSet {
             oldest_waiting: book.backlog.front().map(|waiting| waiting.since),
             open_again: book.starts.open_again(),
             gave_up: book.starts.given_up().is_some() || book.unresponsive() >= MAX_UNRESPONSIVE,
-            pace: book.pace,
+            prefetch: book.prefetch,
         }
     }
 
@@ -301,7 +301,7 @@ impl WorkerSet {
         let mut book = self.lock();
         let all = std::mem::take(&mut book.backlog);
         let (stopped, rest): (VecDeque<_>, VecDeque<_>) =
-            all.into_iter().partition(|waiting| waiting.strings.cancel.is_cancelled());
+            all.into_iter().partition(|waiting| waiting.signals.cancel.is_cancelled());
         book.backlog = rest;
         book.suspects -= stopped.iter().filter(|waiting| waiting.claimed.suspect).count();
         stopped.into()
@@ -309,7 +309,7 @@ impl WorkerSet {
 
     /// Resets the prefetch estimate because work turned out to be long.
     pub(crate) fn forget_pace(&self) {
-        self.lock().pace.forget();
+        self.lock().prefetch.forget();
     }
 
     /// At most this many workers stay; those above it exit when they are free.
@@ -530,7 +530,7 @@ impl SetState {
     fn account(&mut self, id: WorkerId, done: &AttemptEnding, state: NodeState) {
         self.suspects -= usize::from(done.suspect);
         if let Some(took) = done.took {
-            self.pace.ran(took);
+            self.prefetch.ran(took);
             self.starts.proved();
         }
         let Some(worker) = self.workers.get_mut(&id) else { return };

@@ -32,7 +32,7 @@ impl Epoch {
     const LEAST: i64 = 2;
 
     /// A random epoch.
-    pub(crate) fn by_chance(conn: &Connection) -> rusqlite::Result<Self> {
+    pub(crate) fn random(conn: &Connection) -> rusqlite::Result<Self> {
         let chance: i64 = conn.query_row("SELECT random() & 0x7fffffff", [], |row| row.get(0))?;
         Ok(Self(Self::LEAST + chance % (EPOCHS - Self::LEAST)))
     }
@@ -100,7 +100,7 @@ pub(crate) fn advance(conn: &Connection) -> Result<(), rusqlite::Error> {
     let user_version: i64 = conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?;
     let epoch = match Epoch(user_version / VERSIONS).next() {
         Some(next) => next,
-        None => Epoch::by_chance(conn)?,
+        None => Epoch::random(conn)?,
     };
     write(conn, user_version % VERSIONS, epoch)
 }
@@ -108,7 +108,7 @@ pub(crate) fn advance(conn: &Connection) -> Result<(), rusqlite::Error> {
 /// Gives the file a random epoch, so that no existing log matches it.
 pub(crate) fn renew(conn: &Connection) -> Result<(), Error> {
     let Header { version, .. } = Header::read(conn)?;
-    Epoch::by_chance(conn).and_then(|epoch| write(conn, version, epoch)).map_err(fault)
+    Epoch::random(conn).and_then(|epoch| write(conn, version, epoch)).map_err(fault)
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!((header.version, header.epoch), (version, Epoch(epoch)));
         }
         for _ in 0..100 {
-            let Epoch(chance) = Epoch::by_chance(&conn).unwrap();
+            let Epoch(chance) = Epoch::random(&conn).unwrap();
             assert!((Epoch::LEAST..EPOCHS).contains(&chance), "{chance}");
         }
     }

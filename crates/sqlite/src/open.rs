@@ -410,7 +410,7 @@ fn migrate(path: &Path, conn: &mut Connection) -> Result<(), Error> {
         tx.execute_batch(&views::create(Database::Sqlite)).map_err(fault)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(fault)?;
         let epoch = match done {
-            0 => Epoch::by_chance(&tx).map_err(fault)?,
+            0 => Epoch::random(&tx).map_err(fault)?,
             _ => epoch,
         };
         log_epoch::write(&tx, i64::from(VERSION), epoch).map_err(fault)?;

@@ -9,7 +9,7 @@ use super::runner::cases;
 use ostler_store::calls::{ClaimAnswer, Finished, Kinds, MadeReady, NewTask, QueueChange, ReplayAnswer};
 
 cases![
-    a_task_that_is_too_late_is_cancelled_by_upkeep,
+    a_task_that_is_too_late_is_cancelled_by_maintenance,
     a_task_that_waits_can_be_too_late_too,
     too_late_comes_before_due,
     a_bite_counts_both,
@@ -23,7 +23,7 @@ cases![
     a_deadline_that_passes_while_a_task_waits_fails_it,
     whatever_a_task_waits_for_its_deadline_counts,
     the_first_of_both_ends_counts,
-    an_upkeep_that_comes_late_ends_a_task_by_what_lapsed,
+    a_maintenance_that_comes_late_ends_a_task_by_what_lapsed,
 ];
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ fn failed(s: &Scene) -> State {
     State::Failed { finished_at: s.now(), reason: FailReason::Deadline }
 }
 
-async fn a_task_that_is_too_late_is_cancelled_by_upkeep(s: &Scene) {
+async fn a_task_that_is_too_late_is_cancelled_by_maintenance(s: &Scene) {
     let id = s.add_with(|task| task.not_after = Some(s.in_ms(5))).await;
     let next = Some(s.in_ms(6));
     s.pass(Duration::from_millis(5));
@@ -211,7 +211,7 @@ async fn the_first_of_both_ends_counts(s: &Scene) {
     assert_eq!((shown.deadline, shown.not_after), (soon, later));
 }
 
-async fn an_upkeep_that_comes_late_ends_a_task_by_what_lapsed(s: &Scene) {
+async fn a_maintenance_that_comes_late_ends_a_task_by_what_lapsed(s: &Scene) {
     let (soon, later) = (Some(s.in_ms(5)), Some(s.in_ms(50)));
     let id = s.add_with(|task| (task.deadline, task.not_after) = (soon, later)).await;
     s.pass(SECOND);

@@ -164,13 +164,13 @@ async fn an_unknown_job_is_not_changed(s: &Scene) {
 }
 
 async fn a_change_of_a_job_is_news(s: &Scene) {
-    let mut news = s.store.control();
-    news.arm();
+    let mut control = s.store.control();
+    control.arm();
     put(s, 1).await;
-    heard("a job is there", &mut news).await;
-    news.arm();
+    heard("a job is there", &mut control).await;
+    control.arm();
     s.store.change_job(id(1), JobChange::Cancel).await.expect("change_job answers");
-    heard("it was cancelled", &mut news).await;
+    heard("it was cancelled", &mut control).await;
 }
 
 async fn a_job_has_a_form(s: &Scene) {
@@ -264,10 +264,10 @@ async fn a_job_without_tasks_is_removed_by_name(s: &Scene) {
     s.store.enqueue(vec![over.clone()]).await.expect("enqueue answers");
     s.cancel(over.id).await;
     s.store.prune(Prune::Tasks(vec![over.id])).await.expect("prune answers");
-    let mut news = s.store.control();
-    news.arm();
+    let mut control = s.store.control();
+    control.arm();
     assert_eq!(s.store.change_job(id(1), JobChange::Remove).await, Ok(JobAnswer::Done));
-    heard("a job is gone", &mut news).await;
+    heard("a job is gone", &mut control).await;
     assert_eq!(numbers(s, JobFilter::default()).await, [2], "the other one stays");
     let survey = s.store.survey().await.expect("survey answers");
     assert!(survey.queues.iter().all(|queue| queue.name != queue_of(id(1))), "its queue is gone");

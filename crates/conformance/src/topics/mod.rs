@@ -36,7 +36,7 @@ mod start;
 mod steps;
 mod survey;
 mod unique;
-mod upkeep;
+mod maintenance;
 mod wakeups;
 
 pub use runner::run;

@@ -61,13 +61,13 @@ async fn an_overlap_that_runs_is_asked_to_stop(s: &Scene) {
     let (before, _) = run(s).await;
     let node = s.join().await;
     let lease = s.run(node).await;
-    let mut news = s.store.control();
-    news.arm();
+    let mut control = s.store.control();
+    control.arm();
     let asked_at = s.now();
     let task = s.draft();
     let run = task.id;
     assert_eq!(fire(s, firing(s, Some(task))).await, Fired::Replaced { run, before });
-    heard("a run that is to be stopped", &mut news).await;
+    heard("a run that is to be stopped", &mut control).await;
     let shown = s.task(before).await;
     assert_eq!((shown.state.name(), shown.cancel_requested_at), (StateName::Running, Some(asked_at)));
     s.finish(lease, Outcome::Cancelled).await;

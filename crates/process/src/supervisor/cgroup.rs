@@ -184,7 +184,7 @@ fn prove(group: &Cgroup) -> io::Result<()> {
         stdio,
         socket: None,
         cgroup,
-        cage: None,
+        ruleset: None,
     };
     match start(&plan) {
         Err((About::Program, error)) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),

@@ -98,7 +98,7 @@ pub struct Child {
     pub socket: Option<UnixStream>,
     pub(super) exit: Option<Exit>,
     pub(super) is_ended: oneshot::Receiver<Exit>,
-    pub(super) leash: KillOnDrop,
+    pub(super) kill_on_drop: KillOnDrop,
 }
 
 impl Child {
@@ -130,12 +130,12 @@ impl Child {
 
     /// Sends SIGTERM to the child's process group.
     pub fn terminate(&self) {
-        self.leash.send(&Request::Terminate { id: self.leash.id });
+        self.kill_on_drop.send(&Request::Terminate { id: self.kill_on_drop.id });
     }
 
     /// Kills the child and all its descendants.
     pub fn kill(&self) {
-        self.leash.send(&Request::Kill { id: self.leash.id });
+        self.kill_on_drop.send(&Request::Kill { id: self.kill_on_drop.id });
     }
 }
 
@@ -143,7 +143,7 @@ impl Child {
 #[derive(Debug)]
 pub(super) struct KillOnDrop {
     pub(super) id: u64,
-    pub(super) orders: MessageSender,
+    pub(super) requests: MessageSender,
     pub(super) waiting: PendingReplies,
 }
 
@@ -151,7 +151,7 @@ impl KillOnDrop {
     fn send(&self, request: &Request) {
         // Without a supervisor there is no receiver, and the child has died with the supervisor.
         if let Some(frame) = frame::encode(request) {
-            let _ = self.orders.send(Message { frame, descriptors: Vec::new() });
+            let _ = self.requests.send(Message { frame, descriptors: Vec::new() });
         }
     }
 }

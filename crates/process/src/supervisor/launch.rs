@@ -64,7 +64,7 @@ pub(super) fn launch(
         stdio,
         socket,
         cgroup,
-        cage: ruleset.as_ref(),
+        ruleset: ruleset.as_ref(),
     })
 }
 

@@ -53,7 +53,7 @@ pub(super) struct SpawnPlan<'a> {
     /// The list of members of its control group.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
     /// The sandbox to apply.
-    pub(super) cage: Option<&'a ChildRuleset>,
+    pub(super) ruleset: Option<&'a ChildRuleset>,
 }
 
 /// Starts a child in a session of its own, which is killed when this thread ends. All signals have their default action,
@@ -198,7 +198,7 @@ impl SpawnShared<'_> {
 
     /// Gives up the rights that the program must not have. None can be regained.
     fn confine(&self) -> Result<(), Errno> {
-        let Some(rules) = self.plan.cage else { return Ok(()) };
+        let Some(rules) = self.plan.ruleset else { return Ok(()) };
         set_no_new_privs(true)?;
         for (resource, limit) in &rules.limits {
             setrlimit(*resource, *limit)?;

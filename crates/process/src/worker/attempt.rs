@@ -58,7 +58,7 @@ pub(super) struct Attempt<'a> {
     link: &'a mut Connection,
     /// The output of the worker between attempts.
     idle_tail: &'a mut Tail,
-    past: &'a mut RecentAttempts,
+    recent: &'a mut RecentAttempts,
     policy: &'a ProcessPolicy,
     id: String,
     work: Work,
@@ -80,7 +80,7 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(
-        WorkerProcess { child, link, idle_tail, past, .. }: &'a mut WorkerProcess,
+        WorkerProcess { child, link, idle_tail, recent, .. }: &'a mut WorkerProcess,
         policy: &'a ProcessPolicy,
         work: Work,
         folder: Option<TaskFolder>,
@@ -91,7 +91,7 @@ impl<'a> Attempt<'a> {
             child,
             link,
             idle_tail,
-            past,
+            recent,
             policy,
             id: work.task.to_string(),
             work,
@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
             return AttemptResult::handed_back().dead();
         }
         let ended = self.converse(timer).await;
-        self.past.add(self.id, self.work.token);
+        self.recent.add(self.id, self.work.token);
         self.stdout.finish();
         self.stderr.finish();
         ended
@@ -230,7 +230,7 @@ impl<'a> Attempt<'a> {
                 Ok(Some(IncomingFrame::Of { id, token, what })) => {
                     if id == self.id && token == self.work.token {
                         self.take(what, timer.as_mut());
-                    } else if !self.past.has(&id, token) {
+                    } else if !self.recent.has(&id, token) {
                         return self.fault(strange(&id, token, Some((&self.id, self.work.token))), timer);
                     }
                 }

@@ -32,7 +32,7 @@ pub(super) struct WorkerProcess {
     pub(super) link: Connection,
     /// The end of its output between attempts. Output during an attempt belongs to the attempt, and never appears here.
     pub(super) idle_tail: Tail,
-    pub(super) past: RecentAttempts,
+    pub(super) recent: RecentAttempts,
     /// Attempts that it has run.
     pub(super) tasks: u64,
     /// When its memory was last measured for recycling.
@@ -103,8 +103,8 @@ impl WorkerProcess {
             }
         })?;
         let link = Connection::to(&mut child);
-        let (idle_tail, past, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
-        let mut worker = Self { child, link, idle_tail, past, tasks: 0, weighed, _private: private };
+        let (idle_tail, recent, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
+        let mut worker = Self { child, link, idle_tail, recent, tasks: 0, weighed, _private: private };
         worker.link.say(|into| outgoing::hello(into, &policy.pool, &format!("w-{id}")));
         match tokio::time::timeout_at(until, worker.become_ready()).await {
             Ok(Ok(kinds)) => Ok((worker, kinds)),
@@ -154,7 +154,7 @@ impl WorkerProcess {
         loop {
             let failure = match self.next().await {
                 IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready { .. }) => continue,
-                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.past.has(&id, token) => continue,
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.recent.has(&id, token) => continue,
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, None)),
                 IdleEvent::Nonsense(nonsense) => senseless(&nonsense),
                 IdleEvent::Ended(exit) => died(exit, "while it was idle"),

@@ -41,7 +41,7 @@ fn task() -> ClaimedTask {
         not_after: None,
         deadline: None,
     };
-    ClaimedTask { claimed, strings: StopSignals::default(), since: Instant::now() }
+    ClaimedTask { claimed, signals: StopSignals::default(), since: Instant::now() }
 }
 
 /// A worker set with one task and two idle workers: the second has been woken for the task.

@@ -121,7 +121,7 @@ impl Scene {
         let pool = PoolConfig { size, prefetch: Prefetch::Off, grace: Duration::from_secs(2), ..pool };
         let millis = Duration::from_millis;
         let lease = LeaseTimes { ttl: millis(10_000), heartbeat: millis(200), poll: millis(50) };
-        NodeConfig { lease, upkeep: millis(20), ..NodeConfig::new("node", vec![pool]) }
+        NodeConfig { lease, maintenance: millis(20), ..NodeConfig::new("node", vec![pool]) }
     }
 
     async fn start(&self, config: NodeConfig) -> Node {
