@@ -20,7 +20,7 @@ mod twin;
 mod views;
 
 pub use ids::Ids;
-pub use ostler_conformance::{ManualClock, Memory};
+pub use ostler_conformance::{ManualClock, Memory, one_of_each};
 pub use pgbouncer::{PoolMode, PrivatePgbouncer};
 pub use postgres::{Disk, PrivatePostgres};
 pub use proxy::{Proxy, Weather};

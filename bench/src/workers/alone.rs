@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ostler_core::{Outcome, TaskId, WorkerId};
-use ostler_exec::{Control, Executor as _, Work, WorkerOpening, notes};
+use ostler_exec::{Control, Executor as _, Work, WorkerOpening, event_channel};
 use ostler_process::{Process, ProcessPolicy};
 use tokio::task::JoinSet;
 
@@ -86,7 +86,7 @@ async fn call(process: &Process, worker: WorkerId, task: TaskId, number: u32) ->
         grace: PATIENCE,
         folder: None,
     };
-    let (said, _heard) = notes();
+    let (said, _heard) = event_channel();
     let outcome = process.run(work, Control::new(said)).await.outcome;
     if outcome == Outcome::Success {
         Ok(())

@@ -1,10 +1,9 @@
 //! The recorded output of an attempt: stdout, stderr and warnings.
 
-use ostler_core::TaskId;
-use ostler_exec::Level;
-use ostler_process::Argument;
-use ostler_store::calls::EventKind;
-use ostler_store::{MAX_PAGE, Store};
+use ostler_core::{EventBody, TaskId};
+use ostler_store::Store;
+use ostler_store::events::EventQuery;
+use ostler_wire::event::{self, stdout_bytes};
 
 #[derive(Debug, Default)]
 pub(crate) struct AttemptOutput {
@@ -22,32 +21,30 @@ impl AttemptOutput {
         let mut written = Self::default();
         let mut after = 0;
         loop {
-            let events = store.read_events(id, None, after, MAX_PAGE).await?;
+            let events = store.read_events(id, EventQuery::default().after(after)).await?;
             let Some(last) = events.last() else { return Ok(written) };
             after = last.number;
             for event in events.iter().filter(|event| Some(event.token) == token) {
-                match event.kind {
-                    EventKind::Log => {
-                        written.stderr.extend_from_slice(level(&event.data).1.as_bytes());
+                match &event.body {
+                    EventBody::Log { text, .. } => {
+                        written.stderr.extend_from_slice(text.as_bytes());
                         written.stderr.push(b'\n');
                     }
-                    EventKind::Stdout => written.stdout.extend(stdout_piece(&event.data)),
-                    EventKind::Warning => written.warnings.push(event.data.clone()),
-                    EventKind::Message | EventKind::ToolCall | EventKind::Progress | EventKind::File => {}
+                    EventBody::Stdout { text } => written.stdout.extend(stdout_bytes(text)),
+                    EventBody::Warning { text } => written.warnings.push(text.clone()),
+                    thinned @ EventBody::Thinned { .. } => written.warnings.push(event::text(thinned)),
+                    EventBody::Progress { .. }
+                    | EventBody::Prompt { .. }
+                    | EventBody::Message { .. }
+                    | EventBody::Thinking { .. }
+                    | EventBody::ToolCall { .. }
+                    | EventBody::ToolResult { .. }
+                    | EventBody::File { .. }
+                    | EventBody::Usage(_)
+                    | EventBody::Session { .. }
+                    | EventBody::Transition { .. } => {}
                 }
             }
         }
     }
-}
-
-/// Decodes a piece of standard output from its event.
-pub(crate) fn stdout_piece(data: &str) -> Vec<u8> {
-    serde_json::from_str::<Argument>(data).map_or_else(|_| data.as_bytes().to_vec(), |argument| argument.0)
-}
-
-/// Splits a log line into its level and its text.
-pub(crate) fn level(data: &str) -> (Option<Level>, &str) {
-    let known = [Level::Debug, Level::Info, Level::Warn, Level::Error];
-    let of = |level: Level| Some((Some(level), data.strip_prefix(level.name())?.strip_prefix(' ')?));
-    known.into_iter().find_map(of).unwrap_or((None, data))
 }

@@ -1,12 +1,13 @@
 //! Snapshot of everything a store shows, to compare two stores, or one store before and after.
 
 use ostler_core::TaskId;
+use ostler_store::events::{Event, EventQuery};
 
 use ostler_store::MAX_PAGE;
 use ostler_store::Store;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
-use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, Survey, TaskDetail, TaskRef};
 
 /// Small, so that every list in a test has several pages.
 const PAGE: usize = 7;
@@ -69,7 +70,10 @@ pub(super) async fn read_all(store: &dyn Store, id: TaskId) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event.number);
-        let more = store.read_events(id, None, after, PAGE).await.expect("events are read");
+        let more = store
+            .read_events(id, EventQuery { limit: PAGE, ..EventQuery::default().after(after) })
+            .await
+            .expect("events are read");
         if more.is_empty() {
             return events;
         }

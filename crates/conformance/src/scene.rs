@@ -8,6 +8,7 @@ use ostler_core::{
     ErrorClass, Failure, Id, Outcome, Readiness, SessionId, State, StateName, Task, TaskId, Timestamp, Wait,
     WorkerId,
 };
+use ostler_store::events::Event;
 
 use super::fixture::Fixture;
 use super::picture::{Picture, read_all};
@@ -17,7 +18,7 @@ use ostler_store::calls::{
     CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask,
     QueueChange, Ran, Replay, ReplayAnswer, Report, Start,
 };
-use ostler_store::views::{Counts, Event, TaskDetail, TaskRef};
+use ostler_store::views::{Counts, TaskDetail, TaskRef};
 use ostler_store::{Error, ErrorKind};
 use ostler_store::{Lease, LeaseRef};
 

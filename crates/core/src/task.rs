@@ -9,6 +9,7 @@ use crate::policy::Overrides;
 use crate::rank::{Priority, Rank};
 use crate::state::State;
 use crate::time::Timestamp;
+use crate::usage::{Cost, Usage};
 
 /// One durable unit of work.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +108,42 @@ pub struct Attempt {
     pub started_at: Timestamp,
     /// `None` while the attempt is running.
     pub end: Option<AttemptEnd>,
+    pub conversation: Conversation,
 }
+
+/// What an attempt asked of a model, and what that cost. Empty for other work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// The id by which it can be resumed: the last one that was reported.
+    pub session: Option<String>,
+    /// The last prompt that was reported.
+    pub prompt: Option<PromptRef>,
+    /// What was spent, by model, in the order of first use.
+    pub usage: Vec<Usage>,
+}
+
+impl Conversation {
+    /// The sum of all costs; `None` if none is known.
+    #[must_use]
+    pub fn cost(&self) -> Option<Cost> {
+        let mut known = self.usage.iter().filter_map(|usage| usage.cost).peekable();
+        known.peek().is_some().then(|| known.sum())
+    }
+}
+
+/// A rendered prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptRef {
+    /// The number of its event.
+    pub event: u64,
+    /// The size of the whole text in bytes.
+    pub bytes: u64,
+    /// The text, up to [`PROMPT_SHOWN`] bytes. The event has all of it.
+    pub text: String,
+}
+
+/// Bytes of a prompt that come with its attempt.
+pub const PROMPT_SHOWN: usize = 64 * 1024;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,17 @@ pub fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let (mark, room) = if most > CUT.len() { (CUT, most - CUT.len()) } else { ("", most) };
-    let end = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}{mark}", &text[..end])
+    format!("{}{mark}", beginning(text, room))
+}
+
+/// The beginning of a text, at most `most` bytes, up to a character boundary.
+#[must_use]
+pub fn beginning(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::TaskId;
+use ostler_core::{EventBody, Level, LogStream, TaskId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
-use crate::notes::{Level, Note, NoteSender};
+use crate::events::EventSender;
 use crate::steps::Steps;
 
 /// The attempt that a handler runs.
@@ -24,7 +24,7 @@ pub struct Context {
     folder: Option<String>,
     until: Instant,
     cancel: CancellationToken,
-    notes: NoteSender,
+    events: EventSender,
     steps: Steps,
 }
 
@@ -38,7 +38,7 @@ impl Context {
             folder: work.folder.clone(),
             until: now + work.timeout,
             cancel: control.cancel.clone(),
-            notes: control.notes.clone(),
+            events: control.events.clone(),
             steps: control.steps.clone(),
         }
     }
@@ -92,7 +92,7 @@ impl Context {
 
     /// Reports progress.
     pub fn progress(&self, done: u64, total: Option<u64>) {
-        self.notes.say(Note::Progress { done, total, note: None });
+        self.events.say(EventBody::Progress { done, total, note: None });
     }
 
     /// Writes a log line at level info.
@@ -102,7 +102,7 @@ impl Context {
 
     /// Writes a log line at the given level.
     pub fn log_at(&self, level: Level, message: impl Into<String>) {
-        self.notes.say(Note::Log { level, message: message.into() });
+        self.events.say(EventBody::Log { level, stream: LogStream::Log, text: message.into() });
     }
 
     /// Runs a step of the task once: its result is durable before this returns, and a later attempt gets the saved result instead of
@@ -139,6 +139,6 @@ impl Context {
         F: FnOnce() -> R,
         R: Future<Output = Result<T, TaskError>>,
     {
-        self.steps.take_or_warn(&self.notes, name, work).await
+        self.steps.take_or_warn(&self.events, name, work).await
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
-use crate::notes::NoteSender;
+use crate::events::EventSender;
 use crate::steps::Steps;
 
 /// One attempt to run.
@@ -41,7 +41,7 @@ pub struct Control {
     /// Nothing that it reports counts any more.
     pub lost: CancellationToken,
     /// Receives progress and logs.
-    pub notes: NoteSender,
+    pub events: EventSender,
     /// Saves steps.
     pub steps: Steps,
 }
@@ -49,11 +49,11 @@ pub struct Control {
 impl Control {
     /// Signals that are not set, and steps that are not saved.
     #[must_use]
-    pub fn new(notes: NoteSender) -> Self {
+    pub fn new(events: EventSender) -> Self {
         Self {
             cancel: CancellationToken::new(),
             lost: CancellationToken::new(),
-            notes,
+            events,
             steps: Steps::ephemeral(),
         }
     }

@@ -14,9 +14,9 @@ pub mod conformance;
 mod context;
 mod contract;
 mod error;
+mod events;
 mod inline;
 mod liveness;
-mod notes;
 mod steps;
 mod thread;
 mod unresponsive;
@@ -27,8 +27,10 @@ pub use contract::{
     AttemptResult, ClassSource, Control, Executor, Served, Vitals, Work, WorkerFate, WorkerOpening,
 };
 pub use error::TaskError;
+pub use events::{
+    EventReceiver, EventSender, MAX_FILES, MAX_STDOUT_PIECES, QueuedEvent, Receipt, Sent, event_channel,
+};
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
-pub use notes::{Level, MAX_FILES, MAX_STDOUT_PIECES, Note, NoteReceiver, NoteSender, notes};
 pub use steps::{StepError, StepLookup, StepStore, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

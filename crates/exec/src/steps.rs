@@ -6,12 +6,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::Failure;
+use ostler_core::{EventBody, Failure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::TaskError;
-use crate::notes::{Note, NoteSender};
+use crate::events::EventSender;
 
 /// Stores the steps of an attempt.
 #[async_trait]
@@ -116,7 +116,7 @@ impl Steps {
     /// Runs an optional step: its failure is a warning.
     pub(crate) async fn take_or_warn<T, F, R>(
         &self,
-        notes: &NoteSender,
+        notes: &EventSender,
         name: &str,
         work: F,
     ) -> Result<Option<T>, TaskError>
@@ -138,7 +138,7 @@ impl Steps {
         let done = self.take(name, || attempted).await?;
         if let Some(error) = missed {
             let Failure { message, .. } = error.into_failure();
-            notes.say(Note::Warning(format!("the step \"{name}\" failed: {message}")));
+            notes.say(EventBody::warning(format!("the step \"{name}\" failed: {message}")));
         }
         Ok(done)
     }

@@ -3,7 +3,8 @@
 use ostler_core::{Overrides, StateName, TaskId, Timestamp};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
-use ostler_store::views::{Cursor, Event, Filter, Page, TaskDetail, TaskRef, WorkerRecord};
+use ostler_store::events::{Event, EventQuery};
+use ostler_store::views::{Cursor, Filter, Page, TaskDetail, TaskRef, WorkerRecord};
 use ostler_store::{Clock as _, MAX_PAGE, SystemClock};
 
 use crate::error::WaitError;
@@ -34,13 +35,17 @@ impl Pool {
         self.store().show(TaskRef::Id(id)).await?.ok_or(WaitError::NotFound(id))
     }
 
-    /// Returns the events of a task with a number above `after`, in order: log lines, progress, warnings and the files that
-    /// attempts left. At most `limit`, and never more than a thousand.
+    /// Returns the events of a task with a number above `after`, in order: log lines, progress, conversations, warnings and the
+    /// files that attempts left. At most `limit`, and never more than a thousand; fewer where their texts are long, and none only
+    /// if there are no more.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn events(&self, id: TaskId, after: u64, limit: usize) -> Result<Vec<Event>, WaitError> {
-        Ok(self.store().read_events(id, None, after, limit.min(MAX_PAGE)).await?)
+        Ok(self
+            .store()
+            .read_events(id, EventQuery { after, limit: limit.min(MAX_PAGE), ..EventQuery::default() })
+            .await?)
     }
 
     /// Returns the workers that serve the queue, in any process, as their nodes have last reported them.

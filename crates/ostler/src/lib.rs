@@ -55,20 +55,22 @@ pub use callbacks::AttemptEnded;
 pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{
-    Attempt, AttemptEnd, Backoff, BreakerPolicy, Ending, ErrorClass, Failure, Jitter, Missed, OnConflict,
-    OnFailed, Overlap, Overrides, Priority, Rate, State, StateName, Step, Task, TaskId, Timestamp, Trip,
-    Worker, WorkerState,
+    Attempt, AttemptEnd, Backoff, BreakerPolicy, Conversation, Cost, Ending, ErrorClass, EventBody,
+    EventKind, EventKinds, Failure, Jitter, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
+    Overrides, Priority, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId, Timestamp, ToolStatus,
+    Trip, Usage, Worker, WorkerState,
 };
-pub use ostler_exec::{Choice, Classed, Context, Level, Runtimes, TaskError, ThreadPolicy};
+pub use ostler_exec::{Choice, Classed, Context, Runtimes, TaskError, ThreadPolicy};
 #[cfg(feature = "redis")]
 pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{
     BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
 };
 pub use ostler_store::calls::Amended;
-pub use ostler_store::calls::{EventKind, Replay, ReplayAnswer, StepsOnReplay};
+pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+pub use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
-pub use ostler_store::views::{Counts, Cursor, Event, Field, Filter, Page, TaskDetail, WorkerRecord};
+pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page, TaskDetail, WorkerRecord};
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::{Pool, Submission};
 pub use schedules::Recurrence;

@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -267,13 +267,30 @@ CREATE INDEX task_dead ON ostler.task(lane, phase, finished_at, id) WHERE phase 
 DROP FUNCTION ostler.enqueue(text, text, jsonb, integer, timestamptz, text, text, timestamptz, timestamptz, text);
 ";
 
+// Typed events: `data` says what the event has beside its text. A text that is too long for a row is in `chunk`, compressed
+// and in parts; so is a long output (owner 0). `event_lossless` holds the events that a reader looks for among log lines.
+// `conversation` is what an attempt asked of a model, and what that cost.
+const V6: &str = "
+ALTER TABLE ostler.event ADD COLUMN version smallint NOT NULL DEFAULT 0, ADD COLUMN text text;
+CREATE INDEX event_lossless ON ostler.event(task, number, kind) WHERE kind <> 0 AND kind <> 3;
+CREATE TABLE ostler.chunk(
+    task bigint NOT NULL, owner bigint NOT NULL, part integer NOT NULL, size bigint NOT NULL, bytes bytea NOT NULL,
+    PRIMARY KEY(task, owner, part)
+);
+ALTER TABLE ostler.chunk ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TABLE ostler.conversation(
+    task bigint NOT NULL, token bigint NOT NULL, session text, prompt bigint, usage text NOT NULL,
+    PRIMARY KEY(task, token)
+);
+";
+
 /// Empties all tables. The numbers of outbox entries restart.
 #[cfg(feature = "conformance")]
 pub(crate) const CLEAR: &str = "
 DELETE FROM ostler.queue; DELETE FROM ostler.lane; DELETE FROM ostler.lane_delta; DELETE FROM ostler.task;
 DELETE FROM ostler.unique_key; DELETE FROM ostler.limits; DELETE FROM ostler.unused_key;
 DELETE FROM ostler.edge; DELETE FROM ostler.freed;
-DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.telling;
+DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.telling;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker;
 SELECT setval(pg_get_serial_sequence('ostler.telling', 'number'), 1, false);

@@ -3,23 +3,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_sql::events::{StoredEvent, stored};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
-    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
-    ReplayAnswer, Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
 };
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
-    Bounds, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store, Wakeups,
-    check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
+    Bounds, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store,
+    Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
     check_reply, check_schedule, check_session,
 };
 use tokio_postgres::Transaction;
@@ -251,11 +253,14 @@ impl Store for Postgres {
         self.reports.call(reports).await.map_err(|(error, reports)| Unwritten { error, reports })
     }
 
-    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+    async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
-        let input = (lease, events);
+        let stored: Vec<StoredEvent> = events.iter().map(stored).collect();
+        let input = (lease, events, stored);
         self.transactor
-            .write(Locks::none(), &input, |tx, (lease, events)| Box::pin(events::append(tx, *lease, events)))
+            .write(Locks::none(), &input, |tx, (lease, events, stored)| {
+                Box::pin(events::append(tx, *lease, events, stored))
+            })
             .await
     }
 
@@ -484,17 +489,25 @@ impl Store for Postgres {
         self.transactor.look(&which, |conn, which| Box::pin(ostler_sql::queries::show(conn, which))).await
     }
 
-    async fn read_events(
+    async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
+        check_len("events", query.limit, MAX_PAGE)?;
+        let asked = (task, query);
+        self.transactor
+            .look(&asked, |conn, (task, query)| Box::pin(ostler_sql::events::read(conn, *task, *query)))
+            .await
+    }
+
+    async fn read_text(
         &self,
         task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        let asked = (task, kind, after, limit);
-        let read = self.transactor.look(&asked, |conn, (task, kind, after, limit)| {
-            Box::pin(ostler_sql::queries::events(conn, *task, *kind, *after, *limit))
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, Error> {
+        check_len("bytes", most, MAX_EVENT_BYTES)?;
+        let asked = (task, text, from, most);
+        let read = self.transactor.look(&asked, |conn, (task, text, from, most)| {
+            Box::pin(ostler_sql::events::read_text(conn, *task, *text, *from, *most))
         });
         read.await
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use ostler_exec::{MAX_FILES, Note};
+use ostler_core::EventBody;
+use ostler_exec::MAX_FILES;
 use rustix::fs::{FileType, Mode, OFlags, openat2};
 use sha2::{Digest as _, Sha256};
 
@@ -47,7 +48,7 @@ impl Patterns {
 pub(crate) fn search(
     folder: TaskFolder,
     patterns: Patterns,
-    mut found: impl FnMut(Note) + Send + 'static,
+    mut found: impl FnMut(EventBody) + Send + 'static,
 ) -> Reading<()> {
     Reading::begin(move |stopped| {
         for note in matching(&folder, &patterns, stopped) {
@@ -57,26 +58,29 @@ pub(crate) fn search(
 }
 
 /// Reads one file that a worker has reported.
-fn told(folder: Option<TaskFolder>, path: String) -> Reading<Note> {
+fn told(folder: Option<TaskFolder>, path: String) -> Reading<EventBody> {
     Reading::begin(move |stopped| {
         let shown = path.escape_debug();
         let Some(folder) = folder else {
-            return Note::Warning(format!("the file \"{shown}\" is not recorded: the task has no folder"));
+            return EventBody::warning(format!(
+                "the file \"{shown}\" is not recorded: the task has no folder"
+            ));
         };
         let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
         if path.is_empty() || !Path::new(&path).components().all(stays) {
-            return Note::Warning(format!("the file \"{shown}\" is not in the task's folder"));
+            return EventBody::warning(format!("the file \"{shown}\" is not in the task's folder"));
         }
         // Without `.` components, so that a file has one name.
         let path: std::path::PathBuf =
             Path::new(&path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        record(&folder.opened, &path, stopped)
-            .unwrap_or_else(|error| Note::Warning(format!("the file \"{shown}\" is not recorded: {error}")))
+        record(&folder.opened, &path, stopped).unwrap_or_else(|error| {
+            EventBody::warning(format!("the file \"{shown}\" is not recorded: {error}"))
+        })
     })
 }
 
 /// A file that a worker has reported, while it is being read.
-pub(crate) type Filing = Pin<Box<dyn Future<Output = Option<Note>> + Send>>;
+pub(crate) type Filing = Pin<Box<dyn Future<Output = Option<EventBody>> + Send>>;
 
 /// Reads such a file. Dropping the future stops the reading.
 pub(crate) fn filing(folder: Option<TaskFolder>, path: String) -> Filing {
@@ -114,7 +118,7 @@ fn matching<'a>(
     folder: &'a TaskFolder,
     patterns: &'a Patterns,
     stopped: &'a AtomicBool,
-) -> impl Iterator<Item = Note> + 'a {
+) -> impl Iterator<Item = EventBody> + 'a {
     let mut entries = Walk::new(&folder.opened, MAX_LOOKED_AT + 1);
     let mut looked_at = 0;
     let mut recorded = 0;
@@ -126,7 +130,7 @@ fn matching<'a>(
             Err(error) => {
                 looked_at += 1;
                 let shown = &folder.path;
-                return Some(Note::Warning(format!(
+                return Some(EventBody::warning(format!(
                     "no files are recorded: \"{shown}\" cannot be read: {error}"
                 )));
             }
@@ -139,7 +143,7 @@ fn matching<'a>(
             if looked_at > MAX_LOOKED_AT {
                 let message =
                     format!("not all files are recorded: there are more than {MAX_LOOKED_AT} in the folder");
-                return Some(Note::Warning(message));
+                return Some(EventBody::warning(message));
             }
             let entry = entries.next()?;
             if entry.kind != FileType::RegularFile || !patterns.0.is_match(&entry.path) {
@@ -149,13 +153,13 @@ fn matching<'a>(
             let note = record(&folder.opened, &entry.path, stopped);
             let shown = entry.path.display();
             return Some(note.unwrap_or_else(|error| {
-                Note::Warning(format!("the file \"{shown}\" is not recorded: {error}"))
+                EventBody::warning(format!("the file \"{shown}\" is not recorded: {error}"))
             }));
         }
     })
 }
 
-fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<Note> {
+fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<EventBody> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
     if !file.metadata()?.is_file() {
@@ -175,7 +179,7 @@ fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<Not
         size += read as u64;
     }
     let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Note::File { path: path.to_string_lossy().into_owned(), size, sha256 })
+    Ok(EventBody::File { path: path.to_string_lossy().into_owned(), size, sha256 })
 }
 
 #[cfg(test)]
@@ -193,11 +197,9 @@ mod tests {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let patterns = Patterns::new(&patterns).expect("they are right").expect("there are some");
         let shown = |note| match note {
-            Note::File { path, size, .. } => format!("{path} {size}"),
-            Note::Warning(message) => message,
-            Note::Log { .. } | Note::Progress { .. } | Note::Stdout(_) | Note::Dropped(_) => {
-                panic!("{note:?}")
-            }
+            EventBody::File { path, size, .. } => format!("{path} {size}"),
+            EventBody::Warning { text: message } => message,
+            other => panic!("{other:?}"),
         };
         matching(&opened(folder), &patterns, &AtomicBool::new(false)).map(shown).collect()
     }
@@ -224,9 +226,9 @@ mod tests {
             ..opened(folder.path())
         };
         let any = Patterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
-        let notes: Vec<Note> = matching(&gone, &any, &AtomicBool::new(false)).collect();
+        let notes: Vec<EventBody> = matching(&gone, &any, &AtomicBool::new(false)).collect();
         assert!(
-            matches!(&notes[..], [Note::Warning(message)] if message.contains("cannot be read")),
+            matches!(&notes[..], [EventBody::Warning { text: message }] if message.contains("cannot be read")),
             "{notes:?}"
         );
         assert!(Patterns::new(&["a[".to_owned()]).is_err());
@@ -250,13 +252,15 @@ mod tests {
         };
         // The well-known test vector of SHA-256.
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
-        let expected = Note::File { path: "a.pdf".into(), size: 3, sha256 };
+        let expected = EventBody::File { path: "a.pdf".into(), size: 3, sha256 };
         assert_eq!((tell("a.pdf").await, tell("./a.pdf").await), (expected.clone(), expected));
         std::os::unix::fs::symlink("/etc", folder.path().join("etc")).expect("a link");
         for wrong in ["/etc/passwd", "../x", "pages/../../x", "", "etc/passwd", "pages", "no"] {
-            assert!(matches!(tell(wrong).await, Note::Warning(_)), "{wrong}");
+            assert!(matches!(tell(wrong).await, EventBody::Warning { .. }), "{wrong}");
         }
         let nowhere = told(None, "a.pdf".to_owned()).done().await;
-        assert!(matches!(nowhere, Some(Note::Warning(message)) if message.contains("has no folder")));
+        assert!(
+            matches!(nowhere, Some(EventBody::Warning { text: message }) if message.contains("has no folder"))
+        );
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use ostler_exec::{Level, Note, NoteSender};
+use ostler_core::{EventBody, Level, LogStream};
+use ostler_exec::EventSender;
 
 /// Bytes of one log line. The rest of a longer one is dropped, with a mark.
 const MAX_LINE_BYTES: usize = 8 * 1024;
@@ -53,9 +54,8 @@ fn names_an_error(line: &str) -> bool {
 
 /// One output stream of an attempt, as log lines.
 pub(crate) struct Lines {
-    notes: NoteSender,
-    /// The name of the stream in messages.
-    name: &'static str,
+    events: EventSender,
+    stream: LogStream,
     line: Vec<u8>,
     state: LogLine,
     left: usize,
@@ -72,8 +72,8 @@ enum LogLine {
 
 impl Lines {
     /// Keeps at most `most` bytes.
-    pub(crate) const fn new(notes: NoteSender, name: &'static str, most: usize) -> Self {
-        Self { notes, name, line: Vec::new(), state: LogLine::Kept, left: most }
+    pub(crate) const fn new(events: EventSender, stream: LogStream, most: usize) -> Self {
+        Self { events, stream, line: Vec::new(), state: LogLine::Kept, left: most }
     }
 
     pub(crate) fn take(&mut self, chunk: &[u8]) {
@@ -118,14 +118,14 @@ impl Lines {
         };
         let Some(left) = self.left.checked_sub(line.len() + 1) else {
             self.state = LogLine::Over;
-            return self.say(format!("… (the rest of {} was dropped: it is too long)", self.name));
+            return self.say(format!("… (the rest of {} was dropped: it is too long)", self.stream.name()));
         };
         self.left = left;
         self.say(format!("{}{cut}", String::from_utf8_lossy(&line)));
     }
 
     fn say(&self, message: String) {
-        self.notes.say(Note::Log { level: Level::Info, message });
+        self.events.say(EventBody::Log { level: Level::Info, stream: self.stream, text: message });
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
 
     /// The log lines of these chunks, and the tail.
     fn lines(most: usize, chunks: &[&[u8]]) -> (Vec<String>, Option<String>) {
-        let (notes, received) = ostler_exec::notes();
-        let (mut lines, mut tail) = (Lines::new(notes, "stderr", most), Tail::default());
+        let (notes, received) = ostler_exec::event_channel();
+        let (mut lines, mut tail) = (Lines::new(notes, LogStream::Stderr, most), Tail::default());
         for chunk in chunks {
             lines.take(chunk);
             tail.take(chunk);
@@ -144,16 +144,8 @@ mod tests {
         lines.finish();
         let mut kept = Vec::new();
         while let Some(note) = received.try_recv() {
-            match note {
-                Note::Log { message, .. } => kept.push(message),
-                Note::Progress { .. }
-                | Note::Warning(_)
-                | Note::File { .. }
-                | Note::Stdout(_)
-                | Note::Dropped(_) => {
-                    panic!("only lines are said: {note:?}")
-                }
-            }
+            let EventBody::Log { text, stream: LogStream::Stderr, .. } = note else { panic!("{note:?}") };
+            kept.push(text);
         }
         (kept, tail.text())
     }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, ErrorClass, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, Note, NoteReceiver, Steps, Work, WorkerFate, notes};
-use ostler_store::calls::{Appended, Claimed, EventKind, Fenced, NewEvent, Ran, Report, Start};
+use ostler_exec::{AttemptResult, Control, EventReceiver, Steps, Work, WorkerFate, event_channel};
+use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{MemoryGauge, PoolConfig, StartMode};
+use crate::event_writer::write_events;
 use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
@@ -20,8 +21,6 @@ use crate::workers::ClaimedTask;
 /// A task that has seen this many node deaths runs alone among such tasks. A single death may have had any cause, and
 /// long-running work should not have to queue for it.
 const ALONE_AFTER_DEATHS: u32 = 2;
-/// Notes per write.
-const MAX_NOTES: usize = 256;
 
 /// The pool context: shared by all attempts of a pool.
 pub(crate) struct PoolContext {
@@ -88,7 +87,8 @@ pub(crate) async fn run(
         durable,
         suspect,
     });
-    let (said, heard) = notes();
+    let (sender, events) = event_channel();
+    let lost = signals.lost.clone();
     let work = Work {
         task: lease.task,
         token: lease.token,
@@ -103,9 +103,9 @@ pub(crate) async fn run(
     };
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
-    let control = Control { cancel: signals.cancel, lost: signals.lost, notes: said, steps };
+    let control = Control { cancel: signals.cancel, lost: signals.lost, events: sender, steps };
     let AttemptResult { outcome, output, slot, classing, shortage } =
-        listening(context, lease, &heard, context.pool.executor.run(work, control)).await;
+        recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.
     let took = shortage.is_none().then(|| began.elapsed());
     let outcome = context.pool.unclassed.judge(outcome, classing);
@@ -200,68 +200,29 @@ async fn begin(context: &PoolContext, lease: LeaseRef, worker: WorkerId) -> bool
     matches!(answer.as_deref(), Ok([Fenced::Recorded]))
 }
 
-/// Runs the work while writing its notes.
-async fn listening(
+/// Runs the work while storing its events.
+async fn recording(
     context: &PoolContext,
     lease: LeaseRef,
-    heard: &NoteReceiver,
+    events: &EventReceiver,
+    lost: &CancellationToken,
     running: impl Future<Output = AttemptResult>,
 ) -> AttemptResult {
-    let mut listening = std::pin::pin!(listen(context.store.as_ref(), lease, heard));
+    let mut writing = std::pin::pin!(write_events(context.store.as_ref(), lease, events, lost));
     let mut over = false;
     let mut running = std::pin::pin!(running);
     let ended = loop {
         tokio::select! {
             biased;
             ended = &mut running => break ended,
-            () = &mut listening, if !over => over = true,
+            () = &mut writing, if !over => over = true,
         }
     };
-    // Notes are written before the outcome: after it, the lease is no longer valid. Code left running by the work may keep
-    // its note sender; it is not waited for.
-    heard.close();
+    // Events are written before the outcome: after it, the lease is no longer valid. Code left running by the work may keep
+    // its sender; it is not waited for.
+    events.close();
     if !over {
-        listening.await;
+        writing.await;
     }
     ended
-}
-
-/// Writes notes until the channel is closed.
-async fn listen(store: &dyn Store, lease: LeaseRef, heard: &NoteReceiver) {
-    let mut batch = Vec::new();
-    while heard.recv_many(&mut batch, MAX_NOTES).await > 0 {
-        let events = batch.drain(..).map(event).collect();
-        // A note that cannot be written is not worth stopping the work for; a lost lease stops it anyway.
-        if let Ok(Appended::LeaseLost) = store.append(lease, events).await {
-            return;
-        }
-    }
-}
-
-fn event(note: Note) -> NewEvent {
-    match note {
-        Note::Log { level, message } => {
-            // No store accepts a NUL.
-            let message = message.replace('\0', "\u{fffd}");
-            NewEvent { kind: EventKind::Log, data: format!("{} {message}", level.name()) }
-        }
-        Note::Progress { done, total, note } => {
-            let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
-            let note = note.map(|note| format!(" {note}")).unwrap_or_default();
-            NewEvent { kind: EventKind::Progress, data: format!("{done}/{total}{note}") }
-        }
-        Note::Warning(message) => {
-            NewEvent { kind: EventKind::Warning, data: message.replace('\0', "\u{fffd}") }
-        }
-        Note::File { path, size, sha256 } => {
-            let file = serde_json::json!({"path": path, "size": size, "sha256": sha256});
-            NewEvent { kind: EventKind::File, data: file.to_string() }
-        }
-        // JSON has no NUL.
-        Note::Stdout(piece) => NewEvent { kind: EventKind::Stdout, data: piece },
-        Note::Dropped(lines) => NewEvent {
-            kind: EventKind::Warning,
-            data: format!("{lines} lines were dropped: they came too fast"),
-        },
-    }
 }

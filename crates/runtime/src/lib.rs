@@ -20,6 +20,7 @@
 mod attempt;
 mod config;
 mod cron;
+mod event_writer;
 mod finisher;
 mod handler_runtime;
 mod heartbeat;

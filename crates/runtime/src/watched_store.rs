@@ -5,20 +5,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
-    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
-    ReplayAnswer, Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
 };
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
@@ -126,7 +127,7 @@ impl Store for WatchedStore {
         answer
     }
 
-    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+    async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error> {
         self.watch(verb("append", Proof::Written, Input::Work), self.store.append(lease, events)).await
     }
 
@@ -226,15 +227,19 @@ impl Store for WatchedStore {
         self.watch(verb("show", Proof::Read, Input::Own), self.store.show(which)).await
     }
 
-    async fn read_events(
+    async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
+        self.watch(verb("read_events", Proof::Read, Input::Own), self.store.read_events(task, query)).await
+    }
+
+    async fn read_text(
         &self,
         task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Event>, Error> {
-        let reading = self.store.read_events(task, kind, after, limit);
-        self.watch(verb("read_events", Proof::Read, Input::Own), reading).await
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, Error> {
+        let reading = self.store.read_text(task, text, from, most);
+        self.watch(verb("read_text", Proof::Read, Input::Own), reading).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

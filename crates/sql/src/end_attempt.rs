@@ -9,6 +9,7 @@ use ostler_store::bounded;
 use ostler_store::calls::Ran;
 use ostler_store::views::QueueSettings;
 
+use crate::chunks::{put_output, split_output};
 use crate::codec::failure_text;
 use crate::outbox::{OutboxInput, note};
 use crate::phase::{Mishaps, Phase};
@@ -79,6 +80,10 @@ async fn write<T: Tx>(
 ) -> Result<(), T::Error> {
     let task = &found.task;
     let output = output.filter(|_| matches!(outcome, Outcome::Success));
+    let (output, long) = split_output(output);
+    if let Some(long) = long {
+        put_output(tx, found.slot, long).await?;
+    }
     let failure = outcome
         .failure()
         .map(|failure| failure_text(failure, task.first_failure_at.unwrap_or(tx.now()), tx.now()));

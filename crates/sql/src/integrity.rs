@@ -90,6 +90,14 @@ pub async fn orphans<S: Snapshot>(snapshot: &S) -> Result<Vec<String>, S::Error>
             "SELECT count(*) FROM ostler.event e WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = e.task)",
         ),
         (
+            "parts of long texts without a task",
+            "SELECT count(*) FROM ostler.chunk c WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = c.task)",
+        ),
+        (
+            "conversations without a task",
+            "SELECT count(*) FROM ostler.conversation c WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = c.task)",
+        ),
+        (
             "unique keys without a task",
             "SELECT count(*) FROM ostler.unique_key u WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = u.task)",
         ),

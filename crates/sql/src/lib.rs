@@ -6,18 +6,20 @@
 //! - `limit_keys.rs`, `gates/`, `unique.rs`, `dependents.rs`: limit keys, gates, unique keys, and tasks that wait for others.
 //! - `claim.rs`: a claim from a queue with limits.
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
-//! - `queries/`: lists of tasks, one task in detail, its events.
+//! - `queries/`: lists of tasks, one task in detail. `events.rs`, `chunks.rs`: its events, and long texts.
 //! - `views.rs`: the tables that people read. `integrity.rs`: what a check finds in rows.
 //! - `make_ready.rs`, `prune.rs`, `sessions.rs`, `cancel.rs`, `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
 pub mod amend;
 pub mod cancel;
+pub mod chunks;
 pub mod claim;
 pub mod codec;
 pub mod configure;
 pub mod dependents;
 pub mod dialect;
 pub mod end_attempt;
+pub mod events;
 pub mod gate_codec;
 pub mod gates;
 pub mod integrity;

@@ -1,12 +1,11 @@
 //! The outbox: which ends of attempts are stored for hooks and callbacks, and how an entry is read.
 
 use ostler_core::{EndKind, Outcome, State, TaskId, Timestamp, end_kind};
-use ostler_store::calls::EventKind;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 
 use crate::codec::{failure_from, failure_text};
 use crate::params;
-use crate::phase::{from_ordinal, ordinal};
+use crate::phase::from_ordinal;
 use crate::tx::Tx;
 use crate::value::Row;
 
@@ -68,21 +67,6 @@ pub fn entry_from<R: Row>(row: &R, queue: &str) -> Result<OutboxEntry, R::Error>
         failure: failure_from(row.get(6)?).map_err(R::unreadable)?.map(|failed| failed.failure),
         run_at: row.get::<Option<i64>>(7)?.map(Timestamp::from_millis),
     })
-}
-
-/// Appends a warning to the events of a locked task, whichever session leases it.
-///
-/// # Errors
-/// When a statement fails.
-pub async fn warn<T: Tx>(tx: &T, task: i64, warning: &str) -> Result<(), T::Error> {
-    tx.exec(
-        "INSERT INTO ostler.event(task, number, at, token, kind, data)
-         SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM ostler.event WHERE task = $1), $2, token, $3, $4
-         FROM ostler.task WHERE id = $1",
-        params![task, tx.now().millis(), ordinal(&EventKind::ALL, &EventKind::Warning), warning],
-    )
-    .await?;
-    Ok(())
 }
 
 /// A session ends: the entries that it took and did not acknowledge are free again.

@@ -133,6 +133,8 @@ async fn remove<T: Tx>(tx: &mut T, slot: i64, cascade: &mut usize) -> Result<boo
         "DELETE FROM ostler.attempt WHERE task = $1",
         "DELETE FROM ostler.step WHERE task = $1",
         "DELETE FROM ostler.event WHERE task = $1",
+        "DELETE FROM ostler.chunk WHERE task = $1",
+        "DELETE FROM ostler.conversation WHERE task = $1",
         "DELETE FROM ostler.telling WHERE task = $1",
         "DELETE FROM ostler.unique_key WHERE task = $1",
     ] {
@@ -162,6 +164,16 @@ pub async fn orphans<T: Tx>(tx: &mut T, older: Duration, batch: usize) -> Result
             WHERE o.at < $1 AND NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = o.task) LIMIT $2)",
     ] {
         let gone = tx.exec(sql, params![cutoff, batch - removed]).await?;
+        removed += usize::try_from(gone).unwrap_or(usize::MAX);
+    }
+    // These have no time of their own.
+    for sql in [
+        "DELETE FROM ostler.chunk WHERE (task, owner, part) IN (SELECT o.task, o.owner, o.part FROM ostler.chunk o
+            WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = o.task) LIMIT $1)",
+        "DELETE FROM ostler.conversation WHERE (task, token) IN (SELECT o.task, o.token FROM ostler.conversation o
+            WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = o.task) LIMIT $1)",
+    ] {
+        let gone = tx.exec(sql, params![batch - removed]).await?;
         removed += usize::try_from(gone).unwrap_or(usize::MAX);
     }
     Ok(Pruned { tasks: 0, orphans: removed, more: removed == batch })

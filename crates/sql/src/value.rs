@@ -14,6 +14,7 @@ pub enum Value<'a> {
     Int(i64),
     Bool(bool),
     Text(&'a str),
+    Bytes(&'a [u8]),
     Id(Id),
 }
 
@@ -49,6 +50,7 @@ to_value! {
     bool: truth => Value::Bool(*truth);
     str: text => Value::Text(text);
     String: text => Value::Text(text);
+    Vec<u8>: bytes => Value::Bytes(bytes);
     Id: id => Value::Id(*id);
     TaskId: id => Value::Id(id.0);
     SessionId: id => Value::Id(id.0);

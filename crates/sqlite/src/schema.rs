@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One migration per schema version; the first one is for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -164,4 +164,21 @@ ALTER TABLE lane ADD COLUMN replayed_cancelled INTEGER NOT NULL DEFAULT 0;
 const V4: &str = "
 CREATE INDEX dead ON task(lane, phase, finished_at, id) WHERE phase IN (6, 7);
 ALTER TABLE session ADD COLUMN expires_at INTEGER;
+";
+
+// Typed events: `data` says what the event has beside its text. A text that is too long for a row is in `chunk`, compressed
+// and in parts; so is a long output (owner 0). `lossless` holds the events that a reader looks for among log lines.
+// `conversation` is what an attempt asked of a model, and what that cost.
+const V5: &str = "
+ALTER TABLE event ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE event ADD COLUMN text TEXT;
+CREATE INDEX lossless ON event(task, number, kind) WHERE kind <> 0 AND kind <> 3;
+CREATE TABLE chunk(
+    task INTEGER NOT NULL, owner INTEGER NOT NULL, part INTEGER NOT NULL, size INTEGER NOT NULL, bytes BLOB NOT NULL,
+    PRIMARY KEY(task, owner, part)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE conversation(
+    task INTEGER NOT NULL, token INTEGER NOT NULL, session TEXT, prompt INTEGER, usage TEXT NOT NULL,
+    PRIMARY KEY(task, token)
+) STRICT, WITHOUT ROWID;
 ";

@@ -32,6 +32,7 @@ impl ToSql for SqliteValue<'_> {
             Value::Int(number) => number.into(),
             Value::Bool(truth) => truth.into(),
             Value::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Value::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Value::Id(id) => ToSqlOutput::Owned(id.to_bytes().to_vec().into()),
         })
     }

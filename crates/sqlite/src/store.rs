@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_sql::events::{StoredEvent, stored};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
-    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
-    ReplayAnswer, Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
 };
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{
-    Cursor, Event, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
-};
+use ostler_store::views::{Cursor, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
-    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE,
-    MAX_WORKERS, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name,
-    check_overrides, check_reply, check_schedule, check_session,
+    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH,
+    MAX_PAGE, MAX_WORKERS, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len,
+    check_name, check_overrides, check_reply, check_schedule, check_session,
 };
 
 use rusqlite::Connection;
@@ -240,9 +240,10 @@ impl Store for Sqlite {
         })
     }
 
-    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+    async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
-        self.writer.write("append", move |tx| events::append(tx, lease, &events)).await
+        let stored: Vec<StoredEvent> = events.iter().map(stored).collect();
+        self.writer.write("append", move |tx| events::append(tx, lease, &events, &stored)).await
     }
 
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error> {
@@ -424,19 +425,23 @@ impl Store for Sqlite {
         self.readers.read(move |conn| poll_now(ostler_sql::queries::show(&ReadView(conn), &which))).await
     }
 
-    async fn read_events(
+    async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
+        check_len("events", query.limit, MAX_PAGE)?;
+        self.readers.read(move |conn| poll_now(ostler_sql::events::read(&ReadView(conn), task, query))).await
+    }
+
+    async fn read_text(
         &self,
         task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        self.readers
-            .read(move |conn| {
-                poll_now(ostler_sql::queries::events(&ReadView(conn), task, kind, after, limit))
-            })
-            .await
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, Error> {
+        check_len("bytes", most, MAX_EVENT_BYTES)?;
+        let read = move |conn: &Connection| {
+            poll_now(ostler_sql::events::read_text(&ReadView(conn), task, text, from, most))
+        };
+        self.readers.read(read).await
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

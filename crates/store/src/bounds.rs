@@ -1,8 +1,8 @@
 //! Bounds (limits) of the contract, and the validation of a caller's input against them.
 
-use ostler_core::{Failure, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep};
+use ostler_core::{EventBody, Failure, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep};
 
-use crate::calls::{Claim, Kinds, NewEvent, NewSession, NewStep, NewTask, QueueChange, Report};
+use crate::calls::{Claim, Kinds, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
@@ -34,8 +34,10 @@ pub const MAX_SETTINGS_BYTES: usize = 256 * 1024;
 pub const MAX_KINDS: usize = 1_000;
 /// Events in one call.
 pub const MAX_EVENTS: usize = 1_000;
-/// Bytes of one event.
-pub const MAX_EVENT_BYTES: usize = 64 * 1024;
+/// Bytes of the text of one event.
+pub const MAX_EVENT_BYTES: usize = 16 << 20;
+/// Bytes of the texts of all events of one call, and of one read, unless a single one is longer.
+pub const MAX_READ_BYTES: usize = 4 << 20;
 /// Steps of one task.
 pub const MAX_STEPS: usize = 1_000;
 /// Worker records of one node.
@@ -154,9 +156,19 @@ impl Bounds {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-    pub fn check_events(&self, events: &[NewEvent]) -> Result<(), Error> {
+    pub fn check_events(&self, events: &[EventBody]) -> Result<(), Error> {
         check_len("events", events.len(), MAX_EVENTS)?;
-        events.iter().try_for_each(|event| text("event", &event.data, MAX_EVENT_BYTES))
+        for event in events {
+            event.text().map_or(Ok(()), |long| text("event", long, MAX_EVENT_BYTES))?;
+            event.labels().try_for_each(|label| text("name in an event", label, MAX_MESSAGE_BYTES))?;
+        }
+        let bytes = events.iter().filter_map(|event| event.text()).map(str::len);
+        if events.len() > 1 && bytes.sum::<usize>() > MAX_EVENT_BYTES {
+            return Err(Error::invalid(format!(
+                "the events of one call have at most {MAX_EVENT_BYTES} bytes of text"
+            )));
+        }
+        Ok(())
     }
 
     /// Rejects a batch with an invalid outbox acknowledgement.

@@ -474,53 +474,6 @@ pub enum QueueChange {
 
 // ---- events and steps ---------------------------------------------------------------------------------
 
-/// The kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventKind {
-    /// A line, or a chunk of lines, that the work wrote.
-    Log,
-    /// A message to or from an LLM.
-    Message,
-    /// A tool that an agent used.
-    ToolCall,
-    Progress,
-    /// A step that failed without failing the task, and other warnings.
-    Warning,
-    /// A file that an attempt left: JSON with its `path` in the task's folder, `size` and `sha256`.
-    File,
-    /// A piece of the standard output of a command that did not succeed: JSON, a string or the list of its bytes.
-    /// The pieces of an attempt are consecutive.
-    Stdout,
-}
-
-impl EventKind {
-    /// Every kind; a store persists the index in this list.
-    pub const ALL: [Self; 7] =
-        [Self::Log, Self::Message, Self::ToolCall, Self::Progress, Self::Warning, Self::File, Self::Stdout];
-
-    /// The index in [`EventKind::ALL`].
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Log => 0,
-            Self::Message => 1,
-            Self::ToolCall => 2,
-            Self::Progress => 3,
-            Self::Warning => 4,
-            Self::File => 5,
-            Self::Stdout => 6,
-        }
-    }
-}
-
-/// An event to append.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewEvent {
-    pub kind: EventKind,
-    /// Text, or JSON text.
-    pub data: String,
-}
-
 /// Whether events were accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {

@@ -3,21 +3,22 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::calls::Amended;
 use crate::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
-    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
-    ReplayAnswer, Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
 };
 use crate::error::Error;
+use crate::events::{Event, EventQuery, TextPart, TextRef};
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord};
-use crate::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use crate::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
 /// A durable store of tasks.
@@ -81,8 +82,8 @@ pub trait Store: Send + Sync {
     /// Records the outcomes of attempts, and moves their tasks as `ostler_core::decide` says.
     async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten>;
 
-    /// Appends events to a task, in order, numbered from one.
-    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error>;
+    /// Appends events to a task, in order, numbered from one. Prompt, conversation and usage are recorded with the attempt, too.
+    async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error>;
 
     /// Saves a step. A saved step never changes.
     async fn save_step(&self, lease: LeaseRef, step: NewStep) -> Result<Saved, Error>;
@@ -170,15 +171,18 @@ pub trait Store: Send + Sync {
     /// One task with its attempts and steps; `None`: there is no such task.
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error>;
 
-    /// Events of a task with a number above `after`, in order: those of one kind, or all. Finding a few of a kind does not
-    /// require a scan of a long log.
-    async fn read_events(
+    /// Events of a task, in order. Returns fewer than the limit when their texts are long ([`MAX_READ_BYTES`](crate::MAX_READ_BYTES)), and
+    /// none only if there are no more. Finding events that are not log lines or progress does not require a scan of a long log.
+    async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error>;
+
+    /// A part of a long text: up to `most` bytes from position `from`. `None`: there is no such text.
+    async fn read_text(
         &self,
         task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Event>, Error>;
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, Error>;
 
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;

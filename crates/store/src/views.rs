@@ -10,7 +10,7 @@ use ostler_core::{
     Timestamp, Worker,
 };
 
-use crate::calls::{EventKind, QueueChange};
+use crate::calls::QueueChange;
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord, SetBy};
 use crate::node_commands::Reply;
@@ -247,19 +247,6 @@ pub struct Page {
     pub tasks: Vec<Task>,
     /// Where to continue; `None`: that was all.
     pub next: Option<Cursor>,
-}
-
-/// An event of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Counted from one, for each task.
-    pub number: u64,
-    pub at: Timestamp,
-    /// The token of the lease it was written under.
-    pub token: u64,
-    pub kind: EventKind,
-    /// Text, or JSON text.
-    pub data: String,
 }
 
 /// The state of the system as a whole.

@@ -1,7 +1,7 @@
 //! The JSON views that users see: on the command line, and later over HTTP and MCP.
 //!
 //! - [`task`]: a task in a list, and a task in detail. [`job`]: jobs of `ostler map`.
-//! - [`dead`]: tasks that failed for good.
+//! - [`dead`]: tasks that failed for good. [`event`]: events of a task.
 //! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`action`]: results of actions.
 //! - [`limits`]: the limits of queues, and throttled work.
 //! - [`time`]: timestamps. [`json`]: raw JSON.
@@ -11,6 +11,7 @@
 
 pub mod action;
 pub mod dead;
+pub mod event;
 pub mod job;
 pub mod json;
 pub mod limits;

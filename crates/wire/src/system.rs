@@ -151,21 +151,6 @@ pub struct PoolView {
     pub workers: WorkerCountsView,
 }
 
-#[derive(Clone, Debug, Serialize)]
-pub struct EventView {
-    /// Counted from 1 for each task.
-    pub number: u64,
-    pub at: TimeView,
-    /// The token of the lease it was written under.
-    pub token: u64,
-    /// `log`, `message`, `tool_call`, `progress`, `warning`, `file`, or `stdout`: standard output of a command that did not
-    /// succeed.
-    pub kind: &'static str,
-    /// The level of a log line: `debug`, `info`, `warn` or `error`; null for everything else.
-    pub level: Option<&'static str>,
-    pub data: String,
-}
-
 /// The line that `up` prints once the node is ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReadyEvent {

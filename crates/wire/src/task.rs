@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, Backoff, CancelReason, Ending, FailReason, Failure, Overrides, SessionId, State, Step, Task,
-    TaskId, millis,
+    Attempt, Backoff, CancelReason, Ending, EventBody, FailReason, Failure, Overrides, SessionId, State,
+    Step, Task, TaskId, millis,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::event::UsageView;
 use crate::json::Json;
 use crate::limits::ThrottleView;
 use crate::time::TimeView;
@@ -159,10 +160,14 @@ pub struct AttemptView {
     /// Standard output of a command that did not succeed; if it is long, the beginning and the end. The output of a success is the
     /// task's `output`.
     pub stdout: Option<String>,
-    /// The prompt of an agent.
+    /// The rendered prompt of an agent, up to 64 KiB; `prompt_bytes` is its whole size.
     pub prompt: Option<String>,
+    pub prompt_bytes: Option<u64>,
+    /// The sum over all models; null: not known.
     pub cost_usd: Option<f64>,
-    /// The session of an agent.
+    /// Tokens and money, by model.
+    pub usage: Vec<UsageView>,
+    /// The conversation of an agent, by which it can be resumed.
     pub session_id: Option<String>,
 }
 
@@ -178,10 +183,11 @@ pub struct FileView {
 }
 
 impl FileView {
-    /// Reads a file event; `None` if its data is not readable.
+    /// The file of a file event.
     #[must_use]
-    pub fn of_event(data: &str) -> Option<Self> {
-        serde_json::from_str(data).ok()
+    pub fn of_event(body: &EventBody) -> Option<Self> {
+        let EventBody::File { path, size, sha256 } = body else { return None };
+        Some(Self { path: path.clone(), size: *size, sha256: sha256.clone() })
     }
 }
 
@@ -294,7 +300,7 @@ fn holder(state: &State) -> Option<SessionId> {
 
 impl From<&Attempt> for AttemptView {
     fn from(attempt: &Attempt) -> Self {
-        let end = attempt.end.as_ref();
+        let (end, prompt) = (attempt.end.as_ref(), attempt.conversation.prompt.as_ref());
         Self {
             number: attempt.number,
             token: attempt.token,
@@ -307,9 +313,11 @@ impl From<&Attempt> for AttemptView {
             error: end.and_then(|end| end.failure.as_ref()).map(ErrorView::from),
             files: Vec::new(),
             stdout: None,
-            prompt: None,
-            cost_usd: None,
-            session_id: None,
+            prompt: prompt.map(|prompt| prompt.text.clone()),
+            prompt_bytes: prompt.map(|prompt| prompt.bytes),
+            cost_usd: attempt.conversation.cost().map(|cost| cost.usd()),
+            usage: attempt.conversation.usage.iter().map(UsageView::from).collect(),
+            session_id: attempt.conversation.session.clone(),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Store client that logs every call and every answer.
 
-use ostler_core::{Outcome, SessionId, StateName, TaskId, Worker};
+use ostler_core::{EventBody, Outcome, SessionId, StateName, TaskId, Worker};
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Expired, Fenced, Finished,
-    NewEvent, NewSession, NewStep, NewTask, Prune, QueueChange, Replay, ReplayAnswer, Report, Retention,
-    Saved, Start,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Expired, Fenced, Finished, NewSession,
+    NewStep, NewTask, Prune, QueueChange, Replay, ReplayAnswer, Report, Retention, Saved, Start,
 };
 use ostler_store::schedules::{Fired, Firing};
 use ostler_store::{Lease, LeaseRef, Store};
@@ -135,7 +134,7 @@ impl Scribe<'_> {
     /// Appends `count` events.
     pub async fn append(&self, lease: LeaseRef, count: usize) -> Appended {
         let asked = self.log.ask(&Call::Append(lease.task));
-        let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+        let event = EventBody::line("a line");
         let answer = self.store.append(lease, vec![event; count]).await.expect("append answers");
         asked.answered(match answer {
             Appended::Recorded { last } => Answer::Appended(last),

@@ -1,6 +1,7 @@
 //! Everything a store contains, read through its queries.
 
-use ostler_store::views::{Cursor, Event, Filter, Survey, TaskDetail, TaskRef};
+use ostler_store::events::{Event, EventQuery};
+use ostler_store::views::{Cursor, Filter, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, MAX_PAGE, Store};
 
 /// The contents of a store.
@@ -45,8 +46,8 @@ impl Stored {
 async fn events(store: &dyn Store, task: ostler_core::TaskId) -> Result<Vec<Event>, Error> {
     let mut all: Vec<Event> = Vec::new();
     loop {
-        let more =
-            store.read_events(task, None, all.last().map_or(0, |event| event.number), MAX_PAGE).await?;
+        let query = EventQuery::default().after(all.last().map_or(0, |event| event.number));
+        let more = store.read_events(task, query).await?;
         if more.is_empty() {
             return Ok(all);
         }

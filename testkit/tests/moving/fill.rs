@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use ostler_conformance::one_of_each;
 use ostler_core::{
-    BreakerPolicy, ErrorClass, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Priority, Rate,
-    SessionId, TaskId, Trip,
+    BreakerPolicy, ErrorClass, EventBody, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides,
+    Priority, Rate, SessionId, TaskId, Trip,
 };
 use ostler_store::calls::{
-    Claim, ClaimAnswer, Claimed, EventKind, Kinds, NewEvent, NewStep, NewTask, Prune, QueueChange, Report,
-    Start,
+    Claim, ClaimAnswer, Claimed, Kinds, NewStep, NewTask, Prune, QueueChange, Report, Start,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::jobs::{NewJob, queue_of};
@@ -62,8 +62,10 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     let dead_id = dead.task();
     store.save_step(dead.as_ref(), step("fetched")).await.expect("save_step answers");
     store.save_step(dead.as_ref(), step("sorted")).await.expect("save_step answers");
-    let events = EventKind::ALL.map(|kind| NewEvent { kind, data: format!("\"{kind:?} é ☂\"") });
-    store.append(dead.as_ref(), events.to_vec()).await.expect("append answers");
+    let long = "é☂ long ".repeat(100_000);
+    for text in ["\"é ☂\"", &long] {
+        store.append(dead.as_ref(), one_of_each(text)).await.expect("append answers");
+    }
     end(store, &ids, dead, fails(ErrorClass::Permanent)).await;
     let retried = next();
     let retried_id = retried.task();
@@ -117,10 +119,7 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     let running = lease();
     let start = Start { lease: running.as_ref(), worker: ids.worker() };
     store.start(vec![start]).await.expect("start answers");
-    store
-        .append(running.as_ref(), vec![NewEvent { kind: EventKind::Log, data: "a line".to_owned() }; 3])
-        .await
-        .expect("append answers");
+    store.append(running.as_ref(), vec![EventBody::line("a line"); 3]).await.expect("append answers");
     store.cancel(vec![lease().task()]).await.expect("cancel answers");
     let _claimed = lease();
     Filled { running: running.task(), ..filled }

@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use ostler_core::TaskId;
-use ostler_exec::Level;
-use ostler_store::MAX_PAGE;
-use ostler_store::calls::EventKind;
-use ostler_store::views::{Event, TaskRef};
-use ostler_wire::system::EventView;
-use ostler_wire::task::FileView;
+use ostler_core::{EventBody, TaskId};
+use ostler_store::events::{Event, EventQuery};
+use ostler_store::views::TaskRef;
+use ostler_wire::event::{EventView, line, stdout_bytes};
 
 use super::{Console, show};
 use crate::args::Logs;
-use crate::attempt_output::{level, stdout_piece};
 use crate::exit::{Code, refused};
-use crate::print::{Format, visible};
+use crate::print::Format;
 use crate::store_location::IfMissing;
 
 /// The polling interval of --follow. Events do not ring a bell.
@@ -31,7 +27,7 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
             None => return Err(gone(id)),
         };
         loop {
-            let events = store.read_events(id, None, last, MAX_PAGE).await?;
+            let events = store.read_events(id, EventQuery::default().after(last)).await?;
             let Some(newest) = events.last() else { break };
             last = newest.number;
             print(console, &events, &mut lines)?;
@@ -69,6 +65,8 @@ impl Lines {
 fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Result<()> {
     match console.out.format() {
         Format::Json => {
+            let view =
+                |event: &Event| EventView::new(event.number, event.at, event.token, &event.body, event.cut);
             let lines: Result<Vec<String>, _> =
                 events.iter().map(|event| serde_json::to_string(&view(event))).collect();
             Ok(console.out.json_line(&lines?.join("\n"))?)
@@ -76,77 +74,17 @@ fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Resu
         Format::People => {
             let mut text = String::new();
             for event in events {
-                if event.kind == EventKind::Stdout {
-                    let piece = stdout_piece(&event.data);
+                if let EventBody::Stdout { text: piece } = &event.body {
+                    let piece = stdout_bytes(piece);
                     text.push_str(&String::from_utf8_lossy(&piece));
                     *lines = if piece.ends_with(b"\n") { Lines::Whole } else { Lines::Open };
                     continue;
                 }
                 text.push_str(lines.end());
-                text.push_str(&line(event));
+                text.push_str(&line(&event.body));
                 text.push('\n');
             }
             Ok(console.out.task_text(&text)?)
         }
-    }
-}
-
-/// Formats an event other than standard output, for people.
-fn line(event: &Event) -> String {
-    match event.kind {
-        EventKind::Log => {
-            let (level, line) = level(&event.data);
-            let line = line.strip_suffix('\n').unwrap_or(line);
-            // Output of programs has the level info, and is shown as written.
-            match level.filter(|level| *level != Level::Info) {
-                Some(level) => format!("{}: {line}", level.name()),
-                None => line.to_owned(),
-            }
-        }
-        EventKind::File => {
-            let shown = FileView::of_event(&event.data);
-            let shown = shown.map(|file| format!("{} ({} bytes)", visible(&file.path), file.size));
-            format!("[file] {}", shown.unwrap_or_else(|| event.data.clone()))
-        }
-        EventKind::Message
-        | EventKind::ToolCall
-        | EventKind::Progress
-        | EventKind::Warning
-        | EventKind::Stdout => format!("[{}] {}", name(event.kind), event.data),
-    }
-}
-
-fn view(event: &Event) -> EventView {
-    let (level, data) = match event.kind {
-        EventKind::Log => {
-            let (level, line) = level(&event.data);
-            (level, line.to_owned())
-        }
-        EventKind::Stdout => (None, String::from_utf8_lossy(&stdout_piece(&event.data)).into_owned()),
-        EventKind::Message
-        | EventKind::ToolCall
-        | EventKind::Progress
-        | EventKind::Warning
-        | EventKind::File => (None, event.data.clone()),
-    };
-    EventView {
-        number: event.number,
-        at: event.at.into(),
-        token: event.token,
-        kind: name(event.kind),
-        level: level.map(Level::name),
-        data,
-    }
-}
-
-const fn name(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Log => "log",
-        EventKind::Message => "message",
-        EventKind::ToolCall => "tool_call",
-        EventKind::Progress => "progress",
-        EventKind::Warning => "warning",
-        EventKind::File => "file",
-        EventKind::Stdout => "stdout",
     }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::TaskId;
-use ostler_store::calls::EventKind;
-use ostler_store::views::{Event, TaskDetail, TaskRef};
-use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
+use ostler_core::{EventBody, EventKind, EventKinds, TaskId};
+use ostler_store::events::{Event, EventQuery};
+use ostler_store::views::{TaskDetail, TaskRef};
+use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::dead::PostMortem;
+use ostler_wire::event::stdout_bytes;
 use ostler_wire::limits::ThrottleView;
 use ostler_wire::task::{Detail, FileView, ShownTask};
 
 use super::{Console, queue};
 use crate::args::{One, TaskName};
-use crate::attempt_output::stdout_piece;
 use crate::exit::{Code, refused};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
@@ -37,32 +37,20 @@ impl AttemptRemains {
     /// Reads only events of these two kinds: a log may be long.
     pub(super) async fn read(store: &dyn Store, id: TaskId) -> anyhow::Result<Self> {
         let mut left = Self::default();
-        for kind in [EventKind::File, EventKind::Stdout] {
-            let mut last = 0;
-            loop {
-                let events = store.read_events(id, Some(kind), last, MAX_PAGE).await?;
-                let Some(newest) = events.last() else { break };
-                last = newest.number;
-                events.iter().for_each(|event| left.take(event));
-            }
+        let kinds = EventKinds::only(EventKind::File).with(EventKind::Stdout);
+        let mut query = EventQuery { kinds, ..EventQuery::default() };
+        loop {
+            let events = store.read_events(id, query).await?;
+            let Some(newest) = events.last() else { return Ok(left) };
+            query.after = newest.number;
+            events.iter().for_each(|event| left.take(event));
         }
-        Ok(left)
     }
 
     fn take(&mut self, event: &Event) {
-        match event.kind {
-            EventKind::File => {
-                let file = FileView::of_event(&event.data);
-                self.files.extend(file.map(|file| (event.token, file)));
-            }
-            EventKind::Stdout => {
-                self.stdout.entry(event.token).or_default().extend(stdout_piece(&event.data));
-            }
-            EventKind::Log
-            | EventKind::Message
-            | EventKind::ToolCall
-            | EventKind::Progress
-            | EventKind::Warning => {}
+        self.files.extend(FileView::of_event(&event.body).map(|file| (event.token, file)));
+        if let EventBody::Stdout { text } = &event.body {
+            self.stdout.entry(event.token).or_default().extend(stdout_bytes(text));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{Id, Outcome, WorkerId};
-use ostler_exec::{Control, Executor as _, Work, notes};
+use ostler_exec::{Control, Executor as _, Work, event_channel};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Command, CommandPolicy, PolicyError};
 
@@ -35,7 +35,7 @@ impl CommandHook {
             folder: None,
         };
         // If the command fails, the last line of its stderr is part of the message.
-        let (said, _unheard) = notes();
+        let (said, _unheard) = event_channel();
         match self.0.run(work, Control::new(said)).await.outcome {
             Outcome::Success => Ok(()),
             Outcome::Failed(failure) => Err(HookError::MayPass(failure.message)),

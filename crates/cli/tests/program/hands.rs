@@ -4,11 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, SessionId, TaskId};
+use ostler_core::{ErrorClass, EventBody, Failure, Outcome, SessionId, TaskId};
 use ostler_sqlite::{Options, Sqlite};
-use ostler_store::calls::{
-    Claim, ClaimAnswer, Claimed, EventKind, Kinds, NewEvent, NewSession, NewStep, NewTask, Report, Start,
-};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, NewSession, NewStep, NewTask, Report, Start};
 use ostler_store::{LeaseRef, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT};
 
@@ -110,7 +108,7 @@ impl Hands {
     }
 
     pub(crate) fn log(&self, lease: LeaseRef, line: &str) {
-        let event = NewEvent { kind: EventKind::Log, data: line.to_owned() };
+        let event = EventBody::line(line);
         self.wait(self.store.append(lease, vec![event])).expect("it is appended");
     }
 

@@ -43,7 +43,7 @@ const DETAIL: [&str; 16] = [
 ];
 /// The fields of a dead letter beyond those of every task.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];
-const ATTEMPT: [&str; 14] = [
+const ATTEMPT: [&str; 16] = [
     "number",
     "token",
     "worker",
@@ -56,7 +56,9 @@ const ATTEMPT: [&str; 14] = [
     "files",
     "stdout",
     "prompt",
+    "prompt_bytes",
     "cost_usd",
+    "usage",
     "session_id",
 ];
 const ERROR: [&str; 6] = ["class", "message", "details", "step", "hint", "exit_code"];

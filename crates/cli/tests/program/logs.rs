@@ -1,8 +1,7 @@
 //! `ostler logs`.
 
-use ostler_core::Outcome;
+use ostler_core::{EventBody, Outcome};
 use ostler_store::Store as _;
-use ostler_store::calls::{EventKind, NewEvent};
 use ostler_testkit::ProcessSignal;
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ fn lines_are_printed_as_they_were_written() {
     for line in ["one", "  two\twith a tab\n", "three\nfour"] {
         hands.log(task.lease.as_ref(), line);
     }
-    let warning = NewEvent { kind: EventKind::Warning, data: "careful".into() };
+    let warning = EventBody::warning("careful");
     hands.wait(hands.store.append(task.lease.as_ref(), vec![warning])).expect("it is appended");
     assert_eq!(place.done(["logs", &id]), "one\n  two\twith a tab\nthree\nfour\n[warning] careful\n");
     let lines = place.done(["logs", &id, "--json"]);
@@ -37,8 +36,7 @@ fn more_than_a_page_of_lines_comes_whole_and_in_order() {
     let id = hands.enqueue("mail", "send", "1").to_string();
     let task = hands.begin("mail");
     for part in 0..3 {
-        let events =
-            (0..900).map(|at| NewEvent { kind: EventKind::Log, data: format!("line {}", part * 900 + at) });
+        let events = (0..900).map(|at| EventBody::line(format!("line {}", part * 900 + at)));
         hands.wait(hands.store.append(task.lease.as_ref(), events.collect())).expect("they are appended");
     }
     let text = place.done(["logs", &id]);

@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 
-use ostler_core::{ErrorClass, Failure, Outcome, Worker, WorkerState};
-use ostler_store::calls::{EventKind, NewEvent};
+use ostler_core::{ErrorClass, EventBody, Failure, Outcome, Usage, Worker, WorkerState};
 use ostler_store::{Clock as _, Store as _, SystemClock};
 use ostler_testkit::Ids;
+use ostler_testkit::one_of_each;
 
 use crate::hands::Hands;
 use crate::ostler::Place;
@@ -60,16 +60,15 @@ fn hostile(hands: &Hands) -> String {
     let task = hands.begin(TURNED);
     hands.log(task.lease.as_ref(), &format!("info {HOSTILE}"));
     hands.step(task.lease.as_ref(), TURNED, &payload);
-    let file = serde_json::json!({"path": HOSTILE, "size": 1, "sha256": "00"}).to_string();
-    let said = [
-        (EventKind::Progress, HOSTILE),
-        (EventKind::Warning, HOSTILE),
-        (EventKind::Message, HOSTILE),
-        (EventKind::ToolCall, HOSTILE),
-        (EventKind::File, &file),
-        (EventKind::Stdout, &payload),
-    ];
-    let events = said.map(|(kind, data)| NewEvent { kind, data: data.to_owned() }).to_vec();
+    let text = || HOSTILE.to_owned();
+    let mut events = one_of_each(HOSTILE);
+    events.extend([
+        EventBody::File { path: text(), size: 1, sha256: text() },
+        EventBody::ToolCall { call: text(), tool: text(), input: text() },
+        EventBody::Session { id: text() },
+        EventBody::Usage(Usage { model: Some(text()), ..Usage::default() }),
+        EventBody::Stdout { text: payload.clone() },
+    ]);
     hands.wait(hands.store.append(task.lease.as_ref(), events)).expect("they are appended");
     let text = || Some(HOSTILE.to_owned());
     let failure = Failure {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, CancelReason, Cancelling, Fairness, Overrides, Rank, Readiness, Replaying, State, StateName,
-    Step, Task, TaskId, Timestamp, Wait, cancel, place, replay, too_late,
+    Attempt, CancelReason, Cancelling, Conversation, EventBody, Fairness, Overrides, PROMPT_SHOWN, PromptRef,
+    Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Wait, add_usage, beginning,
+    cancel, place, replay, too_late,
 };
 
 use super::gates::ClaimVerdict;
@@ -13,11 +14,11 @@ use ostler_store::Check;
 use ostler_store::MAX_STEPS;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewEvent, NewStep,
-    NewTask, Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewStep, NewTask,
+    Replay, ReplayAnswer, Report, Saved, Start, StepsOnReplay,
 };
+use ostler_store::events::Event;
 use ostler_store::gates::{MAX_DUE_KEYS, most_looked_at};
-use ostler_store::views::Event;
 use ostler_store::{Lease, LeaseRef};
 
 impl MemoryState {
@@ -208,7 +209,15 @@ impl MemoryState {
             entry.task.state = State::Running { session, started_at };
             let (number, token) = (entry.task.runs, entry.task.token);
             let worker = start.worker;
-            entry.attempts.push(Attempt { number, token, session, worker, started_at, end: None });
+            entry.attempts.push(Attempt {
+                number,
+                token,
+                session,
+                worker,
+                started_at,
+                end: None,
+                conversation: Conversation::default(),
+            });
             self.tally(slot).attempts += 1;
         }
         Fenced::Recorded
@@ -221,14 +230,34 @@ impl MemoryState {
         Finished::Recorded(self.task(slot).state.name())
     }
 
-    pub(super) fn append(&mut self, lease: LeaseRef, events: Vec<NewEvent>) -> Appended {
+    pub(super) fn append(&mut self, lease: LeaseRef, events: Vec<EventBody>) -> Appended {
         let Some(slot) = self.fenced(lease, Check::AppendToken) else { return Appended::LeaseLost };
         let at = self.now;
         let entry = self.entry(slot);
         let token = entry.task.token;
-        for NewEvent { kind, data } in events {
+        for body in events {
             let number = entry.events.len() as u64 + 1;
-            entry.events.push(Event { number, at, token, kind, data });
+            let conversation = entry.conversations.entry(token).or_default();
+            match &body {
+                EventBody::Prompt { text } => {
+                    let (bytes, text) = (text.len() as u64, beginning(text, PROMPT_SHOWN).to_owned());
+                    conversation.prompt = Some(PromptRef { event: number, bytes, text });
+                }
+                EventBody::Session { id } => conversation.session = Some(id.clone()),
+                EventBody::Usage(usage) => add_usage(&mut conversation.usage, usage),
+                EventBody::Log { .. }
+                | EventBody::Progress { .. }
+                | EventBody::Message { .. }
+                | EventBody::Thinking { .. }
+                | EventBody::ToolCall { .. }
+                | EventBody::ToolResult { .. }
+                | EventBody::File { .. }
+                | EventBody::Warning { .. }
+                | EventBody::Stdout { .. }
+                | EventBody::Transition { .. }
+                | EventBody::Thinned { .. } => {}
+            }
+            entry.events.push(Event { number, at, token, body, cut: None });
         }
         Appended::Recorded { last: entry.events.len() as u64 }
     }

@@ -16,7 +16,7 @@ mod unique;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use ostler_store::Checks;
 use ostler_store::Clock;
@@ -25,22 +25,23 @@ use ostler_store::LeaseRef;
 use ostler_store::Store;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, EventKind, Expired, Fenced, Finished, Kinds,
-    MadeReady, NewEvent, NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay,
-    ReplayAnswer, Report, Saved, Start, Unwritten,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
+    NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
+    Start, Unwritten,
 };
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Event, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Bells, Wakeups};
 use ostler_store::{
-    Bounds, MAX_BATCH, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_backlog, check_claim,
-    check_command, check_job, check_len, check_name, check_overrides, check_reply, check_schedule,
-    check_session,
+    Bounds, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_backlog,
+    check_claim, check_command, check_job, check_len, check_name, check_overrides, check_reply,
+    check_schedule, check_session,
 };
 use state::MemoryState;
 
@@ -142,7 +143,7 @@ impl Store for Memory {
         Ok(self.write(|book| reports.iter().map(|report| book.finish(report)).collect()))
     }
 
-    async fn append(&self, lease: LeaseRef, events: Vec<NewEvent>) -> Result<Appended, Error> {
+    async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
         Ok(self.write(|book| book.append(lease, events)))
     }
@@ -257,15 +258,20 @@ impl Store for Memory {
         Ok(self.lock().show(&which))
     }
 
-    async fn read_events(
+    async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
+        check_len("events", query.limit, MAX_PAGE)?;
+        Ok(self.lock().read_events(task, query))
+    }
+
+    async fn read_text(
         &self,
         task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Event>, Error> {
-        check_len("events", limit, MAX_PAGE)?;
-        Ok(self.lock().read_events(task, kind, after, limit))
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, Error> {
+        check_len("bytes", most, MAX_EVENT_BYTES)?;
+        Ok(self.lock().read_text(task, text, from, most))
     }
 
     async fn survey(&self) -> Result<Survey, Error> {

@@ -1,12 +1,11 @@
 //! Outbox: entries are added when an attempt ends, taken by sessions, and removed when acknowledged.
 
-use ostler_core::{Outcome, SessionId, State, end_kind};
+use ostler_core::{EventBody, Outcome, SessionId, State, end_kind};
 
 use super::state::{MemoryState, Slot};
 use ostler_store::Check;
-use ostler_store::calls::EventKind;
+use ostler_store::events::Event;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
-use ostler_store::views::Event;
 
 /// An outbox entry, its task, and the session that has taken it.
 pub(super) struct Kept {
@@ -70,9 +69,9 @@ impl MemoryState {
         let Kept { slot, .. } = self.tellings.remove(place);
         let at = self.now;
         let entry = self.entry(slot);
-        if let Some(data) = warning {
+        if let Some(text) = warning {
             let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
-            entry.events.push(Event { number, at, token, kind: EventKind::Warning, data });
+            entry.events.push(Event { number, at, token, body: EventBody::Warning { text }, cut: None });
         }
     }
 

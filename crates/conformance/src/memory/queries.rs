@@ -1,12 +1,14 @@
 //! Queries: list, show, events, survey.
 
-use ostler_core::{Readiness, State, Task, TaskId};
+use ostler_core::{Readiness, State, Task, TaskId, beginning};
+use ostler_store::MAX_READ_BYTES;
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 
 use super::state::MemoryState;
-use ostler_store::calls::{EventKind, Kinds};
+use ostler_store::calls::Kinds;
 use ostler_store::views::{
-    Cursor, Event, Filter, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page, QueueRecord,
-    Survey, TaskDetail, TaskRef,
+    Cursor, Filter, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page, QueueRecord, Survey,
+    TaskDetail, TaskRef,
 };
 
 impl MemoryState {
@@ -59,24 +61,47 @@ impl MemoryState {
         };
         self.entries.values().find(|entry| wanted(&entry.task)).map(|entry| TaskDetail {
             task: entry.task.clone(),
-            attempts: entry.attempts.clone(),
+            attempts: entry.attempts.iter().map(|attempt| entry.with_conversation(attempt)).collect(),
             steps: entry.steps.clone(),
             after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
         })
     }
 
-    /// Events of one kind, or of all kinds.
-    pub(super) fn read_events(
-        &self,
-        task: TaskId,
-        kind: Option<EventKind>,
-        after: u64,
-        limit: usize,
-    ) -> Vec<Event> {
+    pub(super) fn read_events(&self, task: TaskId, query: EventQuery) -> Vec<Event> {
         let events =
             self.entries.values().filter(|entry| entry.task.id == task).flat_map(|entry| &entry.events);
-        let wanted = |event: &&Event| event.number > after && kind.is_none_or(|kind| kind == event.kind);
-        events.filter(wanted).take(limit).cloned().collect()
+        let wanted = |event: &&Event| event.number > query.after && query.kinds.has(event.body.kind());
+        let mut page: Vec<Event> = Vec::new();
+        let mut bytes = 0;
+        for event in events.filter(wanted).take(query.limit) {
+            let mut event = event.clone();
+            if let Some(text) = event.body.text_mut() {
+                let (size, kept) = (text.len(), beginning(text, query.text_bytes).len());
+                event.cut = (kept < size).then_some(size as u64);
+                text.truncate(kept);
+                // What is wanted of the next one may not fit, even if it is cut at a character before.
+                if !page.is_empty() && bytes + size.min(query.text_bytes) > MAX_READ_BYTES {
+                    break;
+                }
+                bytes += kept;
+            }
+            page.push(event);
+        }
+        page
+    }
+
+    pub(super) fn read_text(&self, task: TaskId, which: TextRef, from: u64, most: usize) -> Option<TextPart> {
+        let entry = self.entries.values().find(|entry| entry.task.id == task)?;
+        let text = match which {
+            TextRef::Event(number) => {
+                let event = entry.events.iter().find(|event| event.number == number)?;
+                event.body.text()?
+            }
+            TextRef::Output => entry.task.output.as_deref()?,
+        };
+        let start = usize::try_from(from).unwrap_or(usize::MAX).min(text.len());
+        let end = start.saturating_add(most).min(text.len());
+        Some(TextPart { bytes: text.as_bytes()[start..end].to_vec(), size: text.len() as u64 })
     }
 
     pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Closed, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness,
-    SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival,
-    decide,
+    Attempt, AttemptEnd, Closed, Conversation, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome,
+    Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait,
+    arrival, decide,
 };
+use ostler_store::events::Event;
 
 use super::gates::Begun;
 use super::outbox::Kept;
@@ -17,7 +18,7 @@ use ostler_store::calls::{NewSession, Ran};
 use ostler_store::jobs::JobRecord;
 use ostler_store::node_commands::{NumberedCommand, Reply};
 use ostler_store::schedules::ScheduleRecord;
-use ostler_store::views::{Counts, Event, LaneTotals, QueueSettings, WorkerRecord};
+use ostler_store::views::{Counts, LaneTotals, QueueSettings, WorkerRecord};
 use ostler_store::{Check, Checks};
 use ostler_store::{MAX_CASCADE, RECENT_RUNS, bounded};
 
@@ -29,6 +30,8 @@ pub(super) struct TaskEntry {
     pub(super) attempts: Vec<Attempt>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<Event>,
+    /// By the token of the attempt.
+    pub(super) conversations: BTreeMap<u64, Conversation>,
     /// When its unique key becomes free; `None`: when the task is removed.
     pub(super) key_until: Option<Timestamp>,
     /// Its unfinished dependencies.
@@ -36,6 +39,14 @@ pub(super) struct TaskEntry {
     pub(super) on_failed: OnFailed,
     /// Whether it ever had a dependent.
     pub(super) awaited: bool,
+}
+
+impl TaskEntry {
+    /// The attempt, with what it asked of a model.
+    pub(super) fn with_conversation(&self, attempt: &Attempt) -> Attempt {
+        let conversation = self.conversations.get(&attempt.token).cloned().unwrap_or_default();
+        Attempt { conversation, ..attempt.clone() }
+    }
 }
 
 #[derive(Default)]
@@ -153,7 +164,17 @@ impl MemoryState {
         self.lanes.entry((task.queue.clone(), task.kind.clone())).or_default();
         let (attempts, steps, events) = (Vec::new(), Vec::new(), Vec::new());
         let (after, on_failed, awaited) = (BTreeSet::new(), OnFailed::default(), false);
-        let entry = TaskEntry { task, attempts, steps, events, key_until: None, after, on_failed, awaited };
+        let entry = TaskEntry {
+            task,
+            attempts,
+            steps,
+            events,
+            conversations: BTreeMap::new(),
+            key_until: None,
+            after,
+            on_failed,
+            awaited,
+        };
         self.entries.insert(slot, entry);
         slot
     }
@@ -294,6 +315,7 @@ impl MemoryState {
                     worker: ran.worker,
                     started_at,
                     end: Some(end),
+                    conversation: Conversation::default(),
                 });
                 self.tally(slot).attempts += 1;
             }

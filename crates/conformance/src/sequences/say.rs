@@ -1,9 +1,11 @@
 //! Runs one operation on one store, and normalizes its answer for comparison.
 
+use super::super::sample_events::one_of_each;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker, WorkerState};
+use ostler_store::events::EventQuery;
 
 use super::super::picture::{list_all, survey};
 use super::op::{
@@ -13,8 +15,8 @@ use super::op::{
 use ostler_store::Error;
 use ostler_store::Store;
 use ostler_store::calls::{
-    Claim, ClaimAnswer, Enqueued, EventKind, Fenced, Finished, Kinds, NewEvent, NewSession, NewStep, NewTask,
-    Prune, Ran, Renewed, Report, Start, Unwritten,
+    Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewStep, NewTask, Prune, Ran, Renewed,
+    Report, Start, Unwritten,
 };
 use ostler_store::jobs::NewJob;
 use ostler_store::node_commands::Reply;
@@ -103,11 +105,12 @@ impl Speaker {
                 self.finish(picks.iter().copied(), store.finish(Report::hand_backs(leases)).await)
             }
             Op::Append { lease, events } => {
-                let events = (0..*events).map(|number| NewEvent {
-                    kind: EventKind::ALL[number % EventKind::ALL.len()],
-                    data: format!("event {number}"),
-                });
-                plain(store.append(self.lease(*lease), events.collect()).await)
+                // Which kinds come is left to the time, so that all do.
+                let mut all = one_of_each(&format!("event {}", self.now.millis()));
+                let kinds = all.len();
+                all.rotate_left(usize::try_from(self.now.millis()).unwrap_or(0) % kinds);
+                all.truncate(*events);
+                plain(store.append(self.lease(*lease), all).await)
             }
             Op::SaveStep { lease, name } => {
                 let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };
@@ -164,7 +167,8 @@ impl Speaker {
                 plain(store.show(TaskRef::Key { queue, key }).await)
             }
             Op::ReadEvents { task, after, limit } => {
-                plain(store.read_events(self.names.task(*task), None, *after, *limit).await)
+                let query = EventQuery { after: *after, limit: *limit, ..EventQuery::default() };
+                plain(store.read_events(self.names.task(*task), query).await)
             }
             Op::Now => plain(store.now().await),
             Op::Survey => plain(Ok(survey(store.as_ref()).await)),

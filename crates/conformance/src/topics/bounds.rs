@@ -1,13 +1,13 @@
 //! Bounds of the contract: a value at the bound is accepted, one above it is refused, and nothing of the call is written.
 
-use ostler_core::{MAX_NESTING, Outcome, TaskId, Worker, WorkerState};
+use ostler_core::{EventBody, MAX_NESTING, Outcome, TaskId, Worker, WorkerState};
+use ostler_store::events::{EventQuery, TextRef};
 
 use super::super::scene::{QUEUE, Scene, invalid, report};
 use super::runner::cases;
 use ostler_store::ErrorKind;
 use ostler_store::calls::{
-    EventKind, Fenced, NewEvent, NewSession, NewStep, NewTask, Prune, QueueChange, Replay, Report, Retention,
-    Start,
+    Fenced, NewSession, NewStep, NewTask, Prune, QueueChange, Replay, Report, Retention, Start,
 };
 use ostler_store::unique::Unique;
 use ostler_store::views::Filter;
@@ -183,8 +183,8 @@ async fn an_output(s: &Scene) {
 async fn events(s: &Scene) {
     let node = s.join().await;
     let lease = s.running(node).await.as_ref();
-    let event = |bytes| NewEvent { kind: EventKind::Log, data: long(bytes) };
-    let nul = NewEvent { kind: EventKind::Log, data: "\0".to_owned() };
+    let event = |bytes| EventBody::line(long(bytes));
+    let nul = EventBody::line("\0");
     invalid("too many events", s.store.append(lease, vec![event(1); MAX_EVENTS + 1]).await);
     invalid("a large event", s.store.append(lease, vec![event(1), event(MAX_EVENT_BYTES + 1)]).await);
     invalid("a NUL in an event", s.store.append(lease, vec![event(1), nul]).await);
@@ -240,11 +240,14 @@ async fn batches(s: &Scene) {
 async fn pages(s: &Scene) {
     let id = s.add().await;
     invalid("a large page", s.store.list(Filter::default(), None, MAX_PAGE + 1).await);
-    invalid("many events", s.store.read_events(id, None, 0, MAX_PAGE + 1).await);
-    invalid("many events", s.store.read_events(id, Some(EventKind::File), 0, MAX_PAGE + 1).await);
+    invalid(
+        "many events",
+        s.store.read_events(id, EventQuery { limit: MAX_PAGE + 1, ..EventQuery::default() }).await,
+    );
+    invalid("many bytes", s.store.read_text(id, TextRef::Output, 0, MAX_EVENT_BYTES + 1).await);
     let page = s.store.list(Filter::default(), None, MAX_PAGE).await.expect("what fits is taken");
     assert_eq!(page.tasks.len(), 1);
-    s.store.read_events(id, None, 0, MAX_PAGE).await.expect("what fits is taken");
+    s.store.read_events(id, EventQuery::default()).await.expect("what fits is taken");
 }
 
 async fn workers(s: &Scene) {

@@ -36,7 +36,8 @@ async fn a_cancel_of_a_leased_task_is_news(s: &Scene) {
 async fn an_order_is_news(s: &Scene) {
     let node = s.join().await;
     let mut control = armed(s.store.control());
-    let (answer, ()) = tokio::join!(s.store.command(node, NodeCommand::Drain), heard("a node command", &mut control));
+    let (answer, ()) =
+        tokio::join!(s.store.command(node, NodeCommand::Drain), heard("a node command", &mut control));
     assert_eq!(answer, Ok(CommandAnswer::Given { number: 1 }));
 }
 

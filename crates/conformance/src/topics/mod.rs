@@ -19,6 +19,7 @@ mod holds;
 mod jobs;
 mod limits;
 mod list;
+mod maintenance;
 mod node_commands;
 mod outbox;
 mod outbox_take;
@@ -36,7 +37,6 @@ mod start;
 mod steps;
 mod survey;
 mod unique;
-mod maintenance;
 mod wakeups;
 
 pub use runner::run;

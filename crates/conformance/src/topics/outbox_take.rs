@@ -1,13 +1,13 @@
 //! Taking outbox entries: each is delivered at least once, by one session at a time.
 
-use ostler_core::{EndKind, Outcome, SessionId};
+use ostler_core::{EndKind, EventBody, Outcome, SessionId};
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, heard, invalid};
 use super::outbox::{ends, hear, tell};
 use super::runner::cases;
-use ostler_store::calls::{Claim, ClaimAnswer, EventKind, NewEvent, NewTask, Prune, QueueChange};
+use ostler_store::calls::{Claim, ClaimAnswer, NewTask, Prune, QueueChange};
+use ostler_store::events::{Event, EventQuery};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
-use ostler_store::views::Event;
 use ostler_store::{MAX_BATCH, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE};
 
 cases![
@@ -128,7 +128,7 @@ async fn what_went_wrong_with_a_telling_is_a_warning_on_its_task(s: &Scene) {
     let [one, other] = [s.join().await, s.join().await];
     let lease = s.running(one).await;
     let id = lease.task();
-    let line = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+    let line = EventBody::line("a line");
     s.store.append(lease.as_ref(), vec![line]).await.expect("append answers");
     s.finish(lease, Outcome::Success).await;
     assert_eq!(numbers(&hear(s, one, 10).await), [1]);
@@ -137,9 +137,9 @@ async fn what_went_wrong_with_a_telling_is_a_warning_on_its_task(s: &Scene) {
     s.pass(TICK);
     assert_eq!(s.store.ack_outbox(one, wrong("the hook failed")).await, Ok(()));
     assert_eq!(s.store.ack_outbox(one, wrong("twice")).await, Ok(()), "it is acknowledged already");
-    let events = s.store.read_events(id, None, 1, 10).await.expect("events are read");
-    let (at, kind, data) = (s.now(), EventKind::Warning, "the hook failed".to_owned());
-    assert_eq!(events, [Event { number: 2, at, token: 1, kind, data }]);
+    let events = s.store.read_events(id, EventQuery::default().after(1)).await.expect("events are read");
+    let (at, body) = (s.now(), EventBody::warning("the hook failed"));
+    assert_eq!(events, [Event { number: 2, at, token: 1, body, cut: None }]);
 }
 
 async fn what_a_session_leaves_untold_the_next_one_hears(s: &Scene) {

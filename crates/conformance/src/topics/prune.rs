@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use ostler_core::{Outcome, StateName, TaskId};
+use ostler_core::{EventBody, Outcome, StateName, TaskId};
 
 use super::super::scene::{Scene, TICK, TTL};
 use super::runner::cases;
-use ostler_store::calls::{
-    Appended, Enqueued, EventKind, NewEvent, NewStep, NewTask, Prune, Pruned, Retention,
-};
+use ostler_store::calls::{Appended, Enqueued, NewStep, NewTask, Prune, Pruned, Retention};
 
 cases![
     nothing_is_removed_before_its_time,
@@ -129,7 +127,7 @@ async fn all_that_belongs_to_a_task_goes(s: &Scene) {
     let new = s.draft();
     let id = s.enqueue(new.clone()).await;
     let lease = s.run(node).await;
-    let event = || vec![NewEvent { kind: EventKind::Log, data: "a".to_owned() }];
+    let event = || vec![EventBody::line("a")];
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     s.store.append(lease.as_ref(), event()).await.expect("append answers");
     s.store.save_step(lease.as_ref(), step).await.expect("save_step answers");

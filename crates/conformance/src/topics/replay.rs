@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Outcome, Readiness, State, StateName, Wait};
+use ostler_core::{ErrorClass, EventBody, Outcome, Readiness, State, StateName, Wait};
 
 use super::super::scene::{Scene, TICK, failure, invalid, one};
 use super::runner::cases;
 use ostler_store::LeaseRef;
-use ostler_store::calls::{Finished, NewEvent, NewStep, QueueChange, Replay, ReplayAnswer, StepsOnReplay};
+use ostler_store::calls::{Finished, NewStep, QueueChange, Replay, ReplayAnswer, StepsOnReplay};
 
 cases![
     a_dead_letter_is_queued_again,
@@ -50,7 +50,7 @@ async fn its_troubles_start_at_zero_and_its_history_stays(s: &Scene) {
     let node = s.join().await;
     let lease = s.running(node).await;
     let id = lease.task();
-    let event = NewEvent { kind: ostler_store::calls::EventKind::Log, data: "a".to_owned() };
+    let event = EventBody::line("a");
     s.store.append(lease.as_ref(), vec![event]).await.expect("append answers");
     s.finish(lease, Outcome::NodeDied).await;
     let lease = s.run(node).await;

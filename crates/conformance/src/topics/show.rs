@@ -1,10 +1,10 @@
 //! Show: one task with its attempts and steps.
 
-use ostler_core::Outcome;
+use ostler_core::{EventBody, Outcome};
 
 use super::super::scene::Scene;
 use super::runner::cases;
-use ostler_store::calls::{NewEvent, NewStep, Prune};
+use ostler_store::calls::{NewStep, Prune};
 use ostler_store::views::TaskRef;
 
 cases![an_unknown_task_is_not_there, a_second_connection_sees_the_same, a_pruned_task_is_not_there];
@@ -21,7 +21,7 @@ async fn a_second_connection_sees_the_same(s: &Scene) {
     let lease = s.running(node).await;
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     s.store.save_step(lease.as_ref(), step).await.expect("save_step answers");
-    let event = NewEvent { kind: ostler_store::calls::EventKind::Log, data: "a".to_owned() };
+    let event = EventBody::line("a");
     second.append(lease.as_ref(), vec![event]).await.expect("append answers");
     s.finish(lease, Outcome::HandedBack).await;
     s.add().await;

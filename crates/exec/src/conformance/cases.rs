@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
 use crate::contract::{AttemptResult, ClassSource, Control, Executor, Work, WorkerFate, WorkerOpening};
-use crate::notes::{NoteReceiver, notes};
+use crate::events::{EventReceiver, event_channel};
 
 /// Whether a case could be run.
 pub(super) enum Tried {
@@ -52,7 +52,7 @@ const SLACK: Duration = Duration::from_secs(20);
 struct Run {
     cancel: CancellationToken,
     lost: CancellationToken,
-    notes: NoteReceiver,
+    notes: EventReceiver,
     ended: tokio::task::JoinHandle<AttemptResult>,
 }
 
@@ -61,7 +61,7 @@ static NEXT_WORKER: AtomicU64 = AtomicU64::new(1);
 
 /// Starts an attempt. Its worker is opened first: the time that takes is not part of the attempt.
 async fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
-    let (said, notes) = notes();
+    let (said, notes) = event_channel();
     let control = Control::new(said);
     let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
     let (executor, work) = opened(fixture, work).await;
@@ -264,7 +264,7 @@ async fn what_stops_and_loses_its_lease_meanwhile_is_ended_at_once(f: Arc<dyn Fi
 
 async fn a_cancel_before_the_start_ends_it_at_once(f: Arc<dyn Fixture>) -> Tried {
     let work = need!(f.work(&Behaviour::StopWhenTold));
-    let (said, _notes) = notes();
+    let (said, _notes) = event_channel();
     let control = Control::new(said);
     control.cancel.cancel();
     let (executor, work) = opened(&f, Work { timeout: LONG, grace: LONG, ..work }).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler_core::{Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{
-    AttemptResult, Choice, Control, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, notes,
+    AttemptResult, Choice, Control, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, event_channel,
 };
 use tokio::sync::Semaphore;
 
@@ -32,7 +32,7 @@ fn work(payload: &str) -> Work {
 }
 
 fn control() -> Control {
-    Control::new(notes().0)
+    Control::new(event_channel().0)
 }
 
 fn policy(threads: usize, most: usize, choice: Choice) -> ThreadPolicy {
@@ -122,7 +122,7 @@ async fn least_loaded_goes_past_a_busy_thread() {
         }
     };
     let pool = Arc::new(Threads::start(policy(2, 20, Choice::LeastLoaded)).unwrap().handle("k", handler));
-    let (said, heard) = notes();
+    let (said, heard) = event_channel();
     let busy = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.run(work("busy"), Control::new(said)).await }
@@ -149,7 +149,7 @@ async fn over_the_bound_work_is_handed_back_and_a_drain_waits_for_the_rest() {
         }
     };
     let pool = Arc::new(Threads::start(policy(1, 1, Choice::RoundRobin)).unwrap().handle("k", handler));
-    let (said, heard) = notes();
+    let (said, heard) = event_channel();
     let running = tokio::spawn({
         let pool = Arc::clone(&pool);
         async move { pool.run(work(""), Control::new(said)).await }
@@ -202,7 +202,7 @@ async fn what_waits_behind_a_deaf_handler_runs_on_the_thread_that_takes_its_plac
         Ok(None)
     };
     let pool = Arc::new(Threads::start(policy(1, 10, Choice::RoundRobin)).unwrap().handle("k", handler));
-    let (said, heard) = notes();
+    let (said, heard) = event_channel();
     let deaf = tokio::spawn({
         let pool = Arc::clone(&pool);
         let short = Work { timeout: Duration::from_millis(100), ..work("deaf") };

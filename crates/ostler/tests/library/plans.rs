@@ -152,9 +152,10 @@ async fn a_task_is_shown_with_its_attempts_steps_and_events_and_workers_with_the
     let steps: Vec<_> = shown.steps.iter().map(|step| (step.name.as_str(), step.value.as_str())).collect();
     assert_eq!(steps, [("fetched", "7")]);
     let events = pool.events(id, 0, usize::MAX).await.unwrap();
-    let logged = events.iter().filter(|event| event.kind == EventKind::Log).collect::<Vec<_>>();
+    let logged = events.iter().filter(|event| event.body.kind() == EventKind::Log).collect::<Vec<_>>();
     assert_eq!(logged.len(), 2, "{events:?}");
-    assert!(logged[0].data.contains("attempt 1") && logged[1].data.contains("attempt 2"), "{logged:?}");
+    let says = |at: usize, part| logged[at].body.text().is_some_and(|text| text.contains(part));
+    assert!(says(0, "attempt 1") && says(1, "attempt 2"), "{logged:?}");
     assert!(pool.events(id, logged[0].number, 1).await.unwrap()[0].number > logged[0].number);
     let mut looks = tokio::time::interval(Duration::from_millis(5));
     let reported = async {

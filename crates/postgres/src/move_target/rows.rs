@@ -98,6 +98,8 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
         | Table::Attempt
         | Table::Step
         | Table::Event
+        | Table::Chunk
+        | Table::Conversation
         | Table::Outbox
         | Table::Schedule
         | Table::Job => ("", ""),

@@ -40,6 +40,7 @@ impl ToSql for PgValue<'_> {
             },
             Value::Bool(truth) => truth.to_sql(ty, out),
             Value::Text(text) => text.to_sql(ty, out),
+            Value::Bytes(bytes) => bytes.to_sql(ty, out),
             Value::Id(id) => Uid::of(id).to_sql(ty, out),
         }
     }
@@ -59,6 +60,7 @@ impl Param for PgValue<'_> {
             Value::Int(_) => Type::INT8,
             Value::Bool(_) => Type::BOOL,
             Value::Text(_) => Type::TEXT,
+            Value::Bytes(_) => Type::BYTEA,
             Value::Id(_) => Type::UUID,
         }
     }

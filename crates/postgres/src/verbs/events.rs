@@ -1,32 +1,47 @@
 //! Events and steps that an attempt records while it runs. A row lock suffices for this.
 
-use ostler_store::calls::{Appended, EventKind, NewEvent, NewStep, Saved};
+use ostler_core::EventBody;
+use ostler_sql::chunks;
+use ostler_sql::events::{StoredEvent, record_conversation};
+use ostler_store::calls::{Appended, NewStep, Saved};
 use ostler_store::{Check, LeaseRef, MAX_STEPS};
 
 use super::start::fenced;
 use crate::conn::{big, get};
 use crate::fault::Sql;
-use crate::row::ordinal;
 use crate::tx::Tx;
 
-pub(crate) async fn append(tx: &mut Tx, lease: LeaseRef, events: &[NewEvent]) -> Sql<Appended> {
+pub(crate) async fn append(
+    tx: &mut Tx,
+    lease: LeaseRef,
+    events: &[EventBody],
+    stored: &[StoredEvent],
+) -> Sql<Appended> {
     let Some(held) = fenced(tx, lease, Check::AppendToken).await? else { return Ok(Appended::LeaseLost) };
     let row = tx
         .conn
         .one("SELECT coalesce(max(number), 0) FROM ostler.event WHERE task = $1", &[&held.slot])
         .await?;
     let before: i64 = get(&row, 0)?;
-    let kinds: Vec<i16> = events.iter().map(|event| ordinal(&EventKind::ALL, &event.kind)).collect();
-    let data: Vec<&str> = events.iter().map(|event| event.data.as_str()).collect();
+    let kinds: Vec<i16> = stored.iter().map(|event| event.kind).collect();
+    let versions: Vec<i16> = stored.iter().map(|event| event.version).collect();
+    let data: Vec<&str> = stored.iter().map(|event| event.data.as_str()).collect();
+    let texts: Vec<Option<&str>> = stored.iter().map(|event| event.text.as_deref()).collect();
     tx.conn
         .exec(
-            "INSERT INTO ostler.event(task, number, at, token, kind, data)
-             SELECT $1, $2 + n.place, $3, $4, n.kind, n.data
-             FROM unnest($5::smallint[], $6::text[]) WITH ORDINALITY AS n(kind, data, place)",
-            &[&held.slot, &before, &tx.now.millis(), &big(held.token), &kinds, &data],
+            "INSERT INTO ostler.event(task, number, at, token, kind, version, data, text)
+             SELECT $1, $2 + n.place, $3, $4, n.kind, n.version, n.data, n.text
+             FROM unnest($5::smallint[], $6::smallint[], $7::text[], $8::text[])
+                WITH ORDINALITY AS n(kind, version, data, text, place)",
+            &[&held.slot, &before, &tx.now.millis(), &big(held.token), &kinds, &versions, &data, &texts],
         )
         .await?;
-    Ok(Appended::Recorded { last: u64::try_from(before).unwrap_or(0) + events.len() as u64 })
+    let before = u64::try_from(before).unwrap_or(0);
+    for (number, event) in (before + 1..).zip(stored) {
+        chunks::put(tx, held.slot, number, event.size, &event.chunks).await?;
+    }
+    record_conversation(tx, held.slot, held.token, before + 1, events).await?;
+    Ok(Appended::Recorded { last: before + events.len() as u64 })
 }
 
 pub(crate) async fn save_step(tx: &mut Tx, lease: LeaseRef, step: &NewStep) -> Sql<Saved> {

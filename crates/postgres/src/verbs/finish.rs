@@ -12,6 +12,7 @@ use crate::fault::Sql;
 use crate::locks::Locks;
 use crate::row::{FoundTask, Phase, find};
 use crate::tx::Tx;
+use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
 use ostler_sql::end_attempt::{EndingAttempt, end_attempt, record};
 use ostler_sql::gates;
@@ -84,12 +85,16 @@ async fn complete(
 ) -> Sql<Finished> {
     let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
     let number = held.runs + u32::from(started_at.is_none() && report.ran.is_some());
+    let (output, long) = split_output(report.output.as_deref());
     tx.conn
         .exec(
             "UPDATE ostler.task SET phase = 5, why = 0, runs = $3, finished_at = $4, output = $5 WHERE id = $1 AND token = $2",
-            &[&held.slot, &big(held.token), &int(number), &tx.now.millis(), &report.output],
+            &[&held.slot, &big(held.token), &int(number), &tx.now.millis(), &output],
         )
         .await?;
+    if let Some(long) = long {
+        put_output(tx, held.slot, long).await?;
+    }
     let run = EndingAttempt {
         slot: held.slot,
         lane: held.lane,

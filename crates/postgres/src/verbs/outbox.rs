@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use ostler_core::{EndKind, SessionId};
+use ostler_core::{EndKind, EventBody, SessionId};
+use ostler_sql::events::append_one;
 use ostler_store::Check;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 
@@ -11,7 +12,7 @@ use crate::fault::{Sql, readable};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::row::{RowRef, Uid, ordinal};
 use crate::tx::Tx;
-use ostler_sql::outbox::{NewEntry, entry_from, warn};
+use ostler_sql::outbox::{NewEntry, entry_from};
 
 /// Writes new entries, in order.
 pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
@@ -101,7 +102,7 @@ pub(crate) async fn ack(tx: &mut Tx, session: SessionId, deliveries: &[Ack]) -> 
         // An entry named twice is acknowledged once.
         if let (Some(task), Some(warning)) = (removed.remove(number), warning) {
             tx.hold_slots(&[task]).await?;
-            warn(tx, task, warning).await?;
+            append_one(tx, task, &EventBody::warning(warning)).await?;
         }
     }
     Ok(())

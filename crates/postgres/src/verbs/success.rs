@@ -16,6 +16,7 @@ use crate::fault::Sql;
 use crate::queue::binds;
 use crate::row::{Uid, ran_bytes};
 use crate::tx::Tx;
+use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::outbox::{OutboxInput, note};
 
 /// A success whose claim is cached.
@@ -59,7 +60,8 @@ pub(crate) async fn write(tx: &Tx, hot: &HashMap<usize, Hot<'_>>) -> Sql<HashSet
     let runs: Vec<i32> = sorted.iter().map(|hot| int(hot.grant.runs + 1)).collect();
     let who: Vec<Vec<u8>> =
         sorted.iter().map(|hot| ran_bytes(hot.ran.worker, hot.grant.session).to_vec()).collect();
-    let outputs: Vec<Option<&str>> = sorted.iter().map(|hot| hot.report.output.as_deref()).collect();
+    let outputs: Vec<Option<&str>> =
+        sorted.iter().map(|hot| split_output(hot.report.output.as_deref()).0).collect();
     // The phase is written so that no plan uses the index of leased tasks, which looks cheap while the table is new.
     let rows = tx
         .conn
@@ -83,6 +85,9 @@ pub(crate) async fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
     tx.count_run(lane, now.since(now.before(hot.ran.took)));
     tx.tally(lane).attempts += 1;
     tx.count(lane, Some(StateName::Claimed), Some(StateName::Completed));
+    if let (_, Some(long)) = split_output(hot.report.output.as_deref()) {
+        put_output(tx, slot, long).await?;
+    }
     let queue = Arc::clone(&hot.grant.queue);
     let tell = tx.queue(&queue)?.map_or(OutboxFilter::NONE, |queue| queue.settings.outbox);
     let state = State::Completed { finished_at: now };

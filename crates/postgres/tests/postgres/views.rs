@@ -85,7 +85,7 @@ async fn what_was_edited_by_hand_is_found_and_orphans_are_removed_once_they_are_
     client
         .batch_execute(
             "INSERT INTO step VALUES(99999, 'old', 0, '1', 0, 1), (99999, 'young', 1, '1', 9000000000000000, 1);
-             INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost');
+             INSERT INTO event(task, number, at, token, kind, data) VALUES(99999, 1, 0, 1, 0, 'lost');
              INSERT INTO attempt VALUES(99999, 1, 1, gen_random_uuid(), gen_random_uuid(), 0, NULL, NULL, NULL);
              UPDATE lane SET queued = queued + 1",
         )

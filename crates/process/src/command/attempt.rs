@@ -4,8 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ostler_core::ErrorClass;
-use ostler_exec::{AttemptResult, Control, Note, NoteSender, Work};
+use ostler_core::{ErrorClass, EventBody, LogStream};
+use ostler_exec::{AttemptResult, Control, EventSender, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
@@ -68,7 +68,7 @@ pub(super) struct Attempt<'a> {
     output: Output,
     lines: Lines,
     tail: Tail,
-    notes: NoteSender,
+    notes: EventSender,
     max_log_bytes: usize,
     cancel: CancellationToken,
     lost: CancellationToken,
@@ -84,9 +84,9 @@ impl<'a> Attempt<'a> {
             stage: CommandStage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.output, policy.max_output_bytes),
-            lines: Lines::new(control.notes.clone(), "stderr", policy.max_log_bytes),
+            lines: Lines::new(control.events.clone(), LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
-            notes: control.notes,
+            notes: control.events,
             max_log_bytes: policy.max_log_bytes,
             cancel: control.cancel,
             lost: control.lost,
@@ -223,7 +223,9 @@ impl<'a> Attempt<'a> {
                 let output = match exit {
                     Exit::Code(0) => {
                         let kept = self.output.into_kept();
-                        kept.warning.into_iter().for_each(|warning| self.notes.say(Note::Warning(warning)));
+                        kept.warning
+                            .into_iter()
+                            .for_each(|warning| self.notes.say(EventBody::warning(warning)));
                         kept.json
                     }
                     // Programs report failures on standard output too.

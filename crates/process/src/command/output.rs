@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use ostler_core::{MAX_NESTING, is_too_deep};
-use ostler_exec::{MAX_STDOUT_PIECES, Note, NoteSender};
+use ostler_core::{EventBody, MAX_NESTING, is_too_deep};
+use ostler_exec::{EventSender, MAX_STDOUT_PIECES};
 
 use super::policy::OutputForm;
 use crate::argument::Argument;
@@ -74,12 +74,12 @@ impl Output {
     }
 
     /// Records the output of a command that did not succeed as notes, up to this many bytes.
-    pub(super) fn tell(mut self, notes: &NoteSender, most: usize) {
+    pub(super) fn tell(mut self, notes: &EventSender, most: usize) {
         let most = most.min(MAX_STDOUT_PIECES / 2 * PIECE_BYTES);
         let Part { bytes, is_cut } = self.within(most.min(self.most));
         for piece in pieces(&bytes) {
             if let Ok(json) = serde_json::to_string(&Argument(piece.to_vec())) {
-                notes.say(Note::Stdout(json));
+                notes.say(EventBody::Stdout { text: json });
             }
         }
         if is_cut {
@@ -87,7 +87,7 @@ impl Output {
                 "its output was truncated: it wrote {} bytes, but at most {most} are kept of an attempt that did not succeed",
                 self.written
             );
-            notes.say(Note::Warning(message));
+            notes.say(EventBody::warning(message));
         }
     }
 
@@ -236,19 +236,17 @@ mod tests {
 
     /// The recorded output of a failure, joined, and the warnings.
     fn told(output: Output, most: usize) -> (Vec<u8>, Vec<String>) {
-        let (notes, heard) = ostler_exec::notes();
+        let (notes, heard) = ostler_exec::event_channel();
         output.tell(&notes, most);
         let (mut bytes, mut warnings) = (Vec::new(), Vec::new());
         for note in std::iter::from_fn(|| heard.try_recv()) {
             match note {
-                Note::Stdout(piece) => {
+                EventBody::Stdout { text: piece } => {
                     assert!(piece.len() <= 64 * 1024, "it fits into an event");
                     bytes.extend(serde_json::from_str::<Argument>(&piece).expect("JSON").0);
                 }
-                Note::Warning(warning) => warnings.push(warning),
-                Note::Log { .. } | Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => {
-                    panic!("{note:?}")
-                }
+                EventBody::Warning { text: warning } => warnings.push(warning),
+                other => panic!("{other:?}"),
             }
         }
         (bytes, warnings)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Control, Note, NoteSender, Work};
+use ostler_core::{ErrorClass, EventBody, Outcome};
+use ostler_exec::{AttemptResult, Control, EventSender, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ use crate::folders::TaskFolder;
 pub(super) struct OutputFiles {
     patterns: Patterns,
     folder: Option<TaskFolder>,
-    notes: NoteSender,
+    notes: EventSender,
     lost: CancellationToken,
     began: Instant,
     /// Timeout plus grace period.
@@ -26,7 +26,7 @@ impl OutputFiles {
         Self {
             patterns,
             folder,
-            notes: control.notes.clone(),
+            notes: control.events.clone(),
             lost: control.lost.clone(),
             began: Instant::now(),
             most: work.timeout.saturating_add(work.grace),
@@ -43,7 +43,7 @@ impl OutputFiles {
         let Self { patterns, folder, notes, lost, began, most } = self;
         let Some(folder) = folder else {
             let message = "no files are recorded: the task has no folder of its own";
-            return notes.say(Note::Warning(message.to_owned()));
+            return notes.say(EventBody::warning(message.to_owned()));
         };
         let found = notes.clone();
         let mut search = search(folder, patterns, move |note| found.say(note));
@@ -52,7 +52,7 @@ impl OutputFiles {
             () = lost.cancelled() => {}
             () = tokio::time::sleep(most.saturating_sub(began.elapsed())) => {
                 let message = "not all files are recorded: there was no time left to read them";
-                notes.say(Note::Warning(message.to_owned()));
+                notes.say(EventBody::warning(message.to_owned()));
             }
         }
     }

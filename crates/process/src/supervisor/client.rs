@@ -165,7 +165,8 @@ impl Supervisor {
         let (ended, is_ended) = oneshot::channel();
         let id = self.wait_for(PendingReply::Spawn { spawned, ended })?;
         // From here on a caller that gives up leaves no child behind.
-        let kill_on_drop = KillOnDrop { id, requests: self.requests.clone(), waiting: Arc::clone(&self.waiting) };
+        let kill_on_drop =
+            KillOnDrop { id, requests: self.requests.clone(), waiting: Arc::clone(&self.waiting) };
         let (stdout, stderr) = (Some(stdout), Some(stderr));
         let mut child = Child { pid: 0, stdin, stdout, stderr, socket, exit: None, is_ended, kill_on_drop };
         let Launch { argv, folder, start, own, keep, set, stdin, socket, confinement } = launch;

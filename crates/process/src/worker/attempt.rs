@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, is_too_deep};
-use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, Note, StepError, Work};
+use ostler_core::{ErrorClass, EventBody, Failure, LogStream, is_too_deep};
+use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::connection::{Connection, ConnectionEvent, Listening, Nonsense, OutputStream, maybe};
@@ -49,7 +49,7 @@ enum WorkerEvent {
     Cancel,
     Saved(String, Result<(), StepError>),
     /// A file that the worker reported was read.
-    Filed(Option<Note>),
+    Filed(Option<EventBody>),
     Moved(ConnectionEvent),
 }
 
@@ -86,7 +86,7 @@ impl<'a> Attempt<'a> {
         folder: Option<TaskFolder>,
         control: Control,
     ) -> Self {
-        let (out, err) = (control.notes.clone(), control.notes.clone());
+        let (out, err) = (control.events.clone(), control.events.clone());
         Self {
             child,
             link,
@@ -102,8 +102,8 @@ impl<'a> Attempt<'a> {
             steps: HashSet::new(),
             saving: None,
             filing: None,
-            stdout: Lines::new(out, "stdout", policy.max_log_bytes),
-            stderr: Lines::new(err, "stderr", policy.max_log_bytes),
+            stdout: Lines::new(out, LogStream::Stdout, policy.max_log_bytes),
+            stderr: Lines::new(err, LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
         }
     }
@@ -187,7 +187,7 @@ impl<'a> Attempt<'a> {
                 }
                 WorkerEvent::Filed(note) => {
                     self.filing = None;
-                    note.into_iter().for_each(|note| self.control.notes.say(note));
+                    note.into_iter().for_each(|note| self.control.events.say(note));
                 }
                 WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
                 WorkerEvent::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
@@ -241,7 +241,7 @@ impl<'a> Attempt<'a> {
 
     fn take(&mut self, what: AttemptFrame, timer: Pin<&mut Sleep>) {
         match what {
-            AttemptFrame::Note(note) => self.control.notes.say(note),
+            AttemptFrame::Event(note) => self.control.events.say(note),
             AttemptFrame::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
             AttemptFrame::Step { name, value } => self.step(name, value, timer),
             AttemptFrame::Done(output) => self.finish(output),
@@ -412,7 +412,7 @@ impl<'a> Attempt<'a> {
             self.saving = None;
         }
         let files = [self.filing.take()].into_iter().flatten().chain(self.hear_rest());
-        let notes = self.control.notes.clone();
+        let notes = self.control.events.clone();
         let filed = async move {
             for file in files.collect::<Vec<_>>() {
                 file.await.into_iter().for_each(|note| notes.say(note));
@@ -459,7 +459,7 @@ impl<'a> Attempt<'a> {
                         if id == self.id && token == self.work.token =>
                     {
                         match what {
-                            AttemptFrame::Note(note) => self.control.notes.say(note),
+                            AttemptFrame::Event(note) => self.control.events.say(note),
                             AttemptFrame::File(path) if files.len() < MAX_FILES => {
                                 files.push(filing(self.folder.clone(), path));
                             }

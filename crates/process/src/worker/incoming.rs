@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{ClassSource, Level, Note};
+use ostler_core::{ErrorClass, EventBody, Failure, Level, LogStream};
+use ostler_exec::ClassSource;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,7 +24,7 @@ pub(super) enum IncomingFrame {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttemptFrame {
-    Note(Note),
+    Event(EventBody),
     /// A file that was left in the task's folder.
     File(String),
     /// The value of a step: JSON text.
@@ -136,7 +136,7 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
             (
                 id,
                 token,
-                AttemptFrame::Note(Note::Progress { done: whole(done), total: total.map(whole), note }),
+                AttemptFrame::Event(EventBody::Progress { done: whole(done), total: total.map(whole), note }),
             )
         }
         "step" => {
@@ -146,7 +146,11 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
         "step_failed" => {
             let (id, token, StepFailed { name, message }) = of(line).map_err(bad)?;
             let message = message.unwrap_or_else(|| NO_MESSAGE.to_owned());
-            (id, token, AttemptFrame::Note(Note::Warning(format!("the step \"{name}\" failed: {message}"))))
+            (
+                id,
+                token,
+                AttemptFrame::Event(EventBody::warning(format!("the step \"{name}\" failed: {message}"))),
+            )
         }
         "file" => {
             let (id, token, FileFrame { path }) = of(line).map_err(bad)?;
@@ -154,7 +158,15 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
         }
         "log" => {
             let (id, token, LogFrame { level, message }) = of(line).map_err(bad)?;
-            (id, token, AttemptFrame::Note(Note::Log { level: level_named(level.as_deref()), message }))
+            (
+                id,
+                token,
+                AttemptFrame::Event(EventBody::Log {
+                    level: level_named(level.as_deref()),
+                    stream: LogStream::Log,
+                    text: message,
+                }),
+            )
         }
         "result" => {
             let ResultFrame { id, token, ok, output, error } = serde_json::from_slice(line).map_err(bad)?;
@@ -232,8 +244,8 @@ mod tests {
         IncomingFrame::Of { id: "T".into(), token: 3, what }
     }
 
-    fn note(note: Note) -> IncomingFrame {
-        of(AttemptFrame::Note(note))
+    fn note(note: EventBody) -> IncomingFrame {
+        of(AttemptFrame::Event(note))
     }
 
     #[test]
@@ -248,7 +260,7 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"progress","id":"T","token":3,"done":40,"total":100,"note":"x"}"#),
-            note(Note::Progress { done: 40, total: Some(100), note: Some("x".into()) })
+            note(EventBody::Progress { done: 40, total: Some(100), note: Some("x".into()) })
         );
         assert_eq!(
             read(r#"{"type":"step","id":"T","token":3,"name":"fetched","value":{"a": [1]}}"#),
@@ -256,7 +268,7 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"step_failed","id":"T","token":3,"name":"comment","message":"no"}"#),
-            note(Note::Warning("the step \"comment\" failed: no".into()))
+            note(EventBody::warning("the step \"comment\" failed: no"))
         );
         assert_eq!(
             read(r#"{"type":"file","id":"T","token":3,"path":"report.pdf"}"#),
@@ -264,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             read(r#"{"type":"log","id":"T","token":3,"level":"warn","message":"m"}"#),
-            note(Note::Log { level: Level::Warn, message: "m".into() })
+            note(EventBody::Log { level: Level::Warn, stream: LogStream::Log, text: "m".into() })
         );
         assert_eq!(
             read(r#"{"type":"result","id":"T","token":3,"ok":true,"output":{"n": 1}}"#),
@@ -320,7 +332,11 @@ mod tests {
         let progress =
             |done: &str| read(&format!(r#"{{"type":"progress","id":"T","token":3,"done":{done}}}"#));
         for (number, done) in [("4.0", 4), ("4.9", 4), ("-1", 0), ("1e30", u64::MAX)] {
-            assert_eq!(progress(number), note(Note::Progress { done, total: None, note: None }), "{number}");
+            assert_eq!(
+                progress(number),
+                note(EventBody::Progress { done, total: None, note: None }),
+                "{number}"
+            );
         }
     }
 

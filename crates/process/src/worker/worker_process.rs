@@ -154,7 +154,9 @@ impl WorkerProcess {
         loop {
             let failure = match self.next().await {
                 IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready { .. }) => continue,
-                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.recent.has(&id, token) => continue,
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.recent.has(&id, token) => {
+                    continue;
+                }
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, None)),
                 IdleEvent::Nonsense(nonsense) => senseless(&nonsense),
                 IdleEvent::Ended(exit) => died(exit, "while it was idle"),

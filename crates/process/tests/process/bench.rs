@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, NoteReceiver, Work, notes};
+use ostler_exec::{AttemptResult, Control, EventReceiver, Executor, Work, event_channel};
 use ostler_process::supervisor::{Launch, Socket, Stdin, Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy};
 
@@ -72,8 +72,8 @@ pub(crate) async fn run(
     supervisor: &Supervisor,
     policy: CommandPolicy,
     work: Work,
-) -> (AttemptResult, NoteReceiver) {
-    let (sender, notes) = notes();
+) -> (AttemptResult, EventReceiver) {
+    let (sender, notes) = event_channel();
     let control = Control::new(sender);
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let ended = tokio::time::timeout(SOON * 3, command.run(work, control)).await.expect("an answer comes");

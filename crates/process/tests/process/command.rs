@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Note, NoteReceiver, Work};
+use ostler_core::{ErrorClass, EventBody, Outcome};
+use ostler_exec::{AttemptResult, EventReceiver, Work};
 use ostler_process::{CommandPolicy, Environment, Input};
 use tokio::task::JoinSet;
 
@@ -165,13 +165,15 @@ async fn a_signal_is_a_crash_with_the_end_of_stderr() {
 }
 
 /// The recorded standard output, and the warnings.
-fn stdout(notes: &NoteReceiver) -> (String, Vec<String>) {
+fn stdout(notes: &EventReceiver) -> (String, Vec<String>) {
     let (mut text, mut warnings) = (String::new(), Vec::new());
     for note in std::iter::from_fn(|| notes.try_recv()) {
         match note {
-            Note::Stdout(piece) => text.push_str(&serde_json::from_str::<String>(&piece).expect("text")),
-            Note::Warning(warning) => warnings.push(warning),
-            Note::Log { .. } | Note::Progress { .. } | Note::File { .. } | Note::Dropped(_) => {}
+            EventBody::Stdout { text: piece } => {
+                text.push_str(&serde_json::from_str::<String>(&piece).expect("text"))
+            }
+            EventBody::Warning { text: warning } => warnings.push(warning),
+            _ => {}
         }
     }
     (text, warnings)
@@ -224,7 +226,7 @@ async fn a_mebibyte_on_stderr_before_stdout_blocks_nothing() {
     let script = "head -c 1048576 /dev/zero | tr '\\0' e >&2; echo '\"done\"'";
     let (ended, notes) = run(&supervisor, shell(script), work("1")).await;
     assert_eq!(output(ended), "\"done\"");
-    let Some(Note::Log { message, .. }) = notes.try_recv() else { panic!("there is a line") };
+    let Some(EventBody::Log { text: message, .. }) = notes.try_recv() else { panic!("there is a line") };
     assert!(
         message.starts_with("eee") && message.ends_with("(cut)"),
         "a line without an end is cut and marked"

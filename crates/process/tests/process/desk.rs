@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ostler_core::{Failure, Id, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, Executor, Note, NoteReceiver, Work, WorkerOpening, notes};
+use ostler_core::{EventBody, Failure, Id, Outcome, WorkerId};
+use ostler_exec::{AttemptResult, Control, EventReceiver, Executor, Work, WorkerOpening, event_channel};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Process, ProcessPolicy};
 
@@ -70,8 +70,8 @@ impl Desk {
     }
 
     /// Runs an attempt on a worker; returns the result and the notes.
-    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, NoteReceiver) {
-        let (sender, heard) = notes();
+    pub(crate) async fn run(&self, worker: WorkerId, work: Work) -> (AttemptResult, EventReceiver) {
+        let (sender, heard) = event_channel();
         (self.run_with(worker, work, Control::new(sender)).await, heard)
     }
 
@@ -100,17 +100,15 @@ pub(crate) fn output(ended: AttemptResult) -> String {
 }
 
 /// All notes, in order.
-pub(crate) fn heard(heard: &NoteReceiver) -> Vec<Note> {
+pub(crate) fn heard(heard: &EventReceiver) -> Vec<EventBody> {
     std::iter::from_fn(|| heard.try_recv()).collect()
 }
 
 /// The log lines among the notes.
-pub(crate) fn lines(notes: &NoteReceiver) -> Vec<String> {
+pub(crate) fn lines(notes: &EventReceiver) -> Vec<String> {
     let line = |note| match note {
-        Note::Log { message, .. } => Some(message),
-        Note::Progress { .. } | Note::Warning(_) | Note::File { .. } | Note::Stdout(_) | Note::Dropped(_) => {
-            None
-        }
+        EventBody::Log { text: message, .. } => Some(message),
+        _ => None,
     };
     heard(notes).into_iter().filter_map(line).collect()
 }

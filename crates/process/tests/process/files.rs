@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Id, Outcome, TaskId};
-use ostler_exec::{Note, NoteReceiver, Work};
+use ostler_core::{ErrorClass, EventBody, Id, Outcome, TaskId};
+use ostler_exec::{EventReceiver, Work};
 use ostler_process::{CommandPolicy, Folders, PolicyError};
 
 use crate::bench::{failure, run, supervisor, work};
@@ -21,12 +21,10 @@ fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
     }
 }
 
-pub(crate) fn recorded(notes: &NoteReceiver) -> Vec<(String, u64)> {
+pub(crate) fn recorded(notes: &EventReceiver) -> Vec<(String, u64)> {
     let file = |note| match note {
-        Note::File { path, size, .. } => Some((path, size)),
-        Note::Log { .. } | Note::Progress { .. } | Note::Warning(_) | Note::Stdout(_) | Note::Dropped(_) => {
-            None
-        }
+        EventBody::File { path, size, .. } => Some((path, size)),
+        _ => None,
     };
     heard(notes).into_iter().filter_map(file).collect()
 }
@@ -41,8 +39,11 @@ async fn files_that_match_are_recorded_with_size_and_sum_whether_it_succeeds_or_
         let (ended, notes) = run(&supervisor, policy, work("1")).await;
         assert_eq!(matches!(ended.outcome, Outcome::Success), outcome, "{ended:?}");
         let (first, second) = (notes.try_recv(), notes.try_recv());
-        assert!(matches!(&first, Some(Note::File { path, size: 3, .. }) if path == "a.pdf"), "{first:?}");
-        let png = Note::File { path: "pages/b.png".into(), size: 0, sha256: EMPTY.into() };
+        assert!(
+            matches!(&first, Some(EventBody::File { path, size: 3, .. }) if path == "a.pdf"),
+            "{first:?}"
+        );
+        let png = EventBody::File { path: "pages/b.png".into(), size: 0, sha256: EMPTY.into() };
         assert_eq!((second, notes.try_recv()), (Some(png), None));
     }
 }
@@ -79,7 +80,7 @@ async fn a_pool_says_where_its_commands_start() {
     assert_eq!(output(ended), format!("{start:?}"));
     let warned = heard(&notes);
     assert!(
-        matches!(&warned[..], [Note::Warning(message)] if message.contains("no folder of its own")),
+        matches!(&warned[..], [EventBody::Warning { text: message }] if message.contains("no folder of its own")),
         "{warned:?}"
     );
     let gone = CommandPolicy {
@@ -108,7 +109,7 @@ async fn a_file_that_takes_too_long_to_read_does_not_hold_up_the_answer() {
     assert_eq!(ended.outcome, Outcome::Success);
     let received = heard(&notes);
     assert!(
-        matches!(received.last(), Some(Note::Warning(message)) if message.contains("no time left")),
+        matches!(received.last(), Some(EventBody::Warning { text: message }) if message.contains("no time left")),
         "{received:?}"
     );
 }
@@ -126,7 +127,10 @@ async fn files_of_workers_are_recorded_before_the_answer_and_after_a_death_too()
     assert_eq!(ended.outcome, Outcome::Success);
     let received = heard(&notes);
     assert!(
-        matches!(&received[..], [Note::File { .. }, Note::Warning(_), Note::File { size: 2, .. }]),
+        matches!(
+            &received[..],
+            [EventBody::File { .. }, EventBody::Warning { .. }, EventBody::File { size: 2, .. }]
+        ),
         "{received:?}"
     );
     let (ended, notes) = desk.run(worker, in_folder("file-and-die", "\"b\"")).await;

@@ -3,8 +3,8 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ostler_core::{ErrorClass, Failure, Outcome};
-use ostler_exec::{AttemptResult, Control, Executor as _, Note, Work, notes};
+use ostler_core::{ErrorClass, EventBody, Failure, Outcome};
+use ostler_exec::{AttemptResult, Control, Executor as _, Work, event_channel};
 use ostler_process::sandbox::Sandbox;
 use ostler_process::{Command, CommandPolicy, Folders, PolicyError};
 
@@ -57,7 +57,7 @@ async fn a_worker_that_swaps_its_folder_for_a_link_has_nothing_recorded_by_it() 
     assert_eq!(ended.outcome, Outcome::Success);
     let received = heard(&notes);
     assert!(
-        matches!(&received[..], [Note::Warning(message)] if message.contains("not recorded")),
+        matches!(&received[..], [EventBody::Warning { text: message }] if message.contains("not recorded")),
         "{received:?}"
     );
     assert!(folder(&scene).join("secret").exists(), "the link is there");
@@ -92,7 +92,7 @@ async fn a_link_that_is_made_while_a_command_runs_changes_nothing_for_it() {
     // A process with the right to do so replaces the folder by a link before the child writes anything.
     let policy = shell(&scene, "until test -e begin; do sleep 0.01; done; echo x > made; pwd -P");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
-    let (sender, notes) = notes();
+    let (sender, notes) = event_channel();
     let running = command.run(work("1"), Control::new(sender));
     let swap = async {
         crate::bench::until("it runs", || folder(&scene).is_dir()).await;
@@ -159,7 +159,7 @@ async fn what_a_sandbox_lists_is_not_bent_by_what_it_may_change() {
         .shell(sandbox, "cat $1/current/fonts/one; rm -r $1/cache/fonts; ln -s ../closed $1/cache/fonts");
     let command = Command::new(supervisor.clone(), policy.clone()).expect("the policy is right");
     let once = async || -> AttemptResult {
-        let (sender, _heard) = notes();
+        let (sender, _heard) = event_channel();
         command.run(scene.task(), Control::new(sender)).await
     };
     assert_eq!(output(once().await), "\"font\"");
@@ -176,7 +176,7 @@ async fn the_folder_of_all_tasks_is_made_again_when_it_was_removed_and_not_when_
     assert_eq!(text(&supervisor, policy.clone(), work("1")).await, "\"here\"");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
     let once = async || -> AttemptResult {
-        let (sender, _heard) = notes();
+        let (sender, _heard) = event_channel();
         command.run(work("1"), Control::new(sender)).await
     };
     assert_eq!(output(once().await), "\"here\"");

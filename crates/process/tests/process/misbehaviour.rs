@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Control, Executor, Work, WorkerFate, notes};
+use ostler_exec::{AttemptResult, Control, Executor, Work, WorkerFate, event_channel};
 use tokio::task::JoinSet;
 
 use crate::bench::{SOON, children_of, failure, until};
@@ -199,7 +199,7 @@ async fn twenty_hung_workers_end_in_parallel_in_about_one_grace() {
 async fn a_cancel_that_is_not_heard_ends_the_worker_after_two_graces() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    let (sender, heard) = notes();
+    let (sender, heard) = event_channel();
     let control = Control::new(sender);
     let cancel = control.cancel.clone();
     let grace = Duration::from_millis(300);

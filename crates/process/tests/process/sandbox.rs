@@ -215,7 +215,7 @@ async fn the_private_folder_is_gone_with_its_child_and_the_rest_with_the_supervi
     let (supervisor, scene) = (supervisor().await, Scene::new());
     let policy = scene.shell(scene.sandbox(), "echo x > $TMPDIR/x; printf %s $TMPDIR");
     let command = Command::new(supervisor.clone(), policy).expect("the policy is right");
-    let (sender, _heard) = ostler_exec::notes();
+    let (sender, _heard) = ostler_exec::event_channel();
     let ended = command.run(scene.task(), ostler_exec::Control::new(sender)).await;
     let private = PathBuf::from(output(ended).trim_matches('"'));
     let all = private.parent().expect("it is in another").to_owned();

@@ -4,11 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-use ostler_core::{ErrorClass, Outcome};
+use ostler_core::{ErrorClass, EventBody, Level, LogStream, Outcome};
 use ostler_exec::conformance::run;
 use ostler_exec::{
-    AttemptResult, Control, Executor, Level, Note, NoteReceiver, Served, StepError, StepStore, Steps, Work,
-    notes,
+    AttemptResult, Control, EventReceiver, Executor, Served, StepError, StepStore, Steps, Work, event_channel,
 };
 use ostler_process::ProcessPolicy;
 
@@ -42,8 +41,8 @@ fn javascript() -> ProcessPolicy {
 }
 
 /// Runs an attempt on a new worker, with steps stored in the book; returns the result and the notes.
-async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, NoteReceiver) {
-    let (sender, heard) = notes();
+async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> (AttemptResult, EventReceiver) {
+    let (sender, heard) = event_channel();
     let steps = Steps::kept(Arc::clone(book) as Arc<dyn StepStore>);
     let ended = desk.run_with(desk.open().await, work, Control { steps, ..Control::new(sender) }).await;
     (ended, heard)
@@ -80,14 +79,13 @@ async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
         let saved = book.saved.lock().expect("no test panicked").clone();
         assert_eq!(saved, [("new".into(), "\"did new\"".into()), ("extra".into(), "null".into())]);
         let received = heard(&notes);
-        let printed = Note::Log { level: Level::Info, message: "beginning".into() };
+        let printed = EventBody::Log { level: Level::Info, stream: LogStream::Stdout, text: "beginning".into() };
         assert!(received.contains(&printed), "{received:?}");
         assert!(
-            received.contains(&Note::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),
+            received.contains(&EventBody::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),
             "{received:?}"
         );
-        let warned =
-            |note: &Note| matches!(note, Note::Warning(text) if text.contains("the step \"extra\" failed"));
+        let warned = |note: &EventBody| matches!(note, EventBody::Warning { text } if text.contains("the step \"extra\" failed"));
         assert!(received.iter().any(warned), "{received:?}");
     }
 }
@@ -118,7 +116,7 @@ async fn an_async_handler_is_cancelled_and_cleans_up_and_its_worker_goes_on() {
         let desk = Desk::of(policy).await;
         let worker = desk.open().await;
         let kind = || Arc::from("k-async");
-        let (sender, notes) = notes();
+        let (sender, notes) = event_channel();
         let control = Control::new(sender);
         let cancel = control.cancel.clone();
         let work = Work { grace: SOON, kind: kind(), ..task("wait", "null") };
@@ -178,7 +176,10 @@ async fn the_workers_in_the_examples_run() {
         assert_eq!(output(ended), "{\"words\":4}", "{shown}");
         let saved = book.saved.lock().expect("no test panicked").clone();
         assert_eq!(saved, [("split".into(), "[\"to\",\"be\",\"or\",\"not\"]".into())], "{shown}");
-        assert!(heard(&notes).iter().any(|note| matches!(note, Note::Progress { done: 4, .. })), "{shown}");
+        assert!(
+            heard(&notes).iter().any(|note| matches!(note, EventBody::Progress { done: 4, .. })),
+            "{shown}"
+        );
         let failure = failure(desk.run(worker, count("{}")).await.0);
         assert_eq!(
             (failure.class, failure.message.as_str()),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ostler_core::ErrorClass;
+use ostler_core::{ErrorClass, EventBody, Level, LogStream};
 use ostler_exec::{
-    AttemptResult, Control, Executor, Level, Note, Served, StepError, StepLookup, StepStore, Steps, Work,
-    WorkerFate, notes,
+    AttemptResult, Control, Executor, Served, StepError, StepLookup, StepStore, Steps, Work, WorkerFate,
+    event_channel,
 };
 use ostler_process::{ProcessPolicy, Recycle};
 use serde_json::{Value, json};
@@ -74,14 +74,14 @@ async fn what_it_says_and_writes_is_kept_with_its_task() {
     let in_folder = Work { folder: folder.path().to_str().map(Into::into), ..task("tell", "null") };
     let (ended, notes) = desk.run(worker, in_folder).await;
     assert_eq!(ended, AttemptResult::success(None));
-    let log = |level, message: &str| Note::Log { level, message: message.into() };
+    let log = |level, message: &str| EventBody::Log { level, stream: LogStream::Log, text: message.into() };
     assert_eq!(
         heard(&notes),
         [
-            Note::Progress { done: 40, total: Some(100), note: Some("so far".into()) },
-            Note::Warning("the step \"comment\" failed: no comment".into()),
-            Note::File { path: "report.pdf".into(), size: 3, sha256: SUM_OF_ABC.into() },
-            Note::Warning("the file \"../secret\" is not in the task's folder".into()),
+            EventBody::Progress { done: 40, total: Some(100), note: Some("so far".into()) },
+            EventBody::warning("the step \"comment\" failed: no comment"),
+            EventBody::File { path: "report.pdf".into(), size: 3, sha256: SUM_OF_ABC.into() },
+            EventBody::warning("the file \"../secret\" is not in the task's folder"),
             log(Level::Warn, "mind this"),
         ]
     );
@@ -160,7 +160,7 @@ impl StepStore for Book {
 }
 
 async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> AttemptResult {
-    let (sender, _heard) = notes();
+    let (sender, _heard) = event_channel();
     let control =
         Control { steps: Steps::kept(Arc::clone(book) as Arc<dyn StepStore>), ..Control::new(sender) };
     desk.run_with(desk.open().await, work, control).await
@@ -302,7 +302,7 @@ async fn a_worker_that_is_abandoned_or_whose_opening_is_given_up_is_killed() {
 async fn a_worker_that_hears_of_a_cancel_is_free_for_the_next_task() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
-    let (sender, heard) = notes();
+    let (sender, heard) = event_channel();
     let control = Control::new(sender);
     let cancel = control.cancel.clone();
     let running = desk.run_with(worker, Work { grace: GRACE * 10, ..task("stop", "null") }, control);
@@ -346,7 +346,7 @@ async fn round_trip() {
     let measured = tokio::spawn(async move {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
-            let (sender, _heard) = notes();
+            let (sender, _heard) = event_channel();
             let work = Work { worker, ..task("echo", "null") };
             let began = Instant::now();
             assert_eq!(process.run(work, Control::new(sender)).await.slot, WorkerFate::Reusable);

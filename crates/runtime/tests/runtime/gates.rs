@@ -22,7 +22,8 @@ async fn node(here: &TempStore, seed: u64, executor: Inline) -> Node {
     let long = Duration::from_secs(600);
     let lease = LeaseTimes { ttl: 2 * long, heartbeat: long, poll: long };
     let pool = PoolConfig::new(QUEUE, Arc::new(executor), 4);
-    let config = NodeConfig { lease, maintenance: long, ..NodeConfig::new(format!("node {seed}"), vec![pool]) };
+    let config =
+        NodeConfig { lease, maintenance: long, ..NodeConfig::new(format!("node {seed}"), vec![pool]) };
     Node::start(parts, config).await.expect("the node starts")
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Ending, ErrorClass, Overrides, State, StateName, TaskId, WorkerState};
+use ostler_core::{Ending, ErrorClass, EventBody, Overrides, State, StateName, TaskId, WorkerState};
 use ostler_exec::{Context, Executor, Inline, TaskError};
 use ostler_runtime::{
     Drained, LeaseTimes, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, PoolSize, StartMode, Unclassed,
 };
-use ostler_store::calls::{CancelAnswer, EventKind, NewTask};
+use ostler_store::calls::{CancelAnswer, NewTask};
+use ostler_store::events::EventQuery;
 use ostler_store::views::{Counts, TaskDetail, TaskRef, WorkerRecord};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
@@ -418,9 +419,9 @@ async fn what_a_handler_says_is_kept_with_the_task() {
     let id = scene.add(|_| ()).await;
     let node = scene.node(pool(handler, 1)).await;
     scene.until(id, StateName::Completed).await;
-    let events = scene.store().read_events(id, None, 0, 10).await.unwrap();
-    let said: Vec<(EventKind, &str)> = events.iter().map(|event| (event.kind, event.data.as_str())).collect();
-    assert_eq!(said, [(EventKind::Log, "info hello"), (EventKind::Progress, "1/2")]);
+    let events = scene.store().read_events(id, EventQuery::default()).await.unwrap();
+    let said: Vec<EventBody> = events.into_iter().map(|event| event.body).collect();
+    assert_eq!(said, [EventBody::line("hello"), EventBody::Progress { done: 1, total: Some(2), note: None }]);
     node.drain(MAX_WAIT).await;
 }
 

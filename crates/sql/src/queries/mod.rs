@@ -1,13 +1,16 @@
-//! Queries: lists of tasks, one task in detail, and its events.
+//! Queries: lists of tasks, and one task in detail.
 
 mod list;
 
-use ostler_core::{Attempt, AttemptEnd, Ending, SessionId, Step, TaskId, Timestamp, WorkerId};
-use ostler_store::calls::EventKind;
-use ostler_store::views::{Event, TaskDetail, TaskRef};
+use ostler_core::{
+    Attempt, AttemptEnd, Conversation, Ending, SessionId, StateName, Step, TaskId, Timestamp, WorkerId,
+};
+use ostler_store::views::{TaskDetail, TaskRef};
 
+use crate::chunks;
 use crate::codec::failure_from;
 use crate::dependents::AFTER;
+use crate::events;
 use crate::params;
 use crate::phase::ran_from;
 use crate::task::{BY_ID, BY_KEY, FoundTask, found_from};
@@ -25,10 +28,18 @@ pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<T
         TaskRef::Id(id) => snapshot.row(BY_ID, params![id]).await?,
         TaskRef::Key { queue, key } => snapshot.row(BY_KEY, params![queue, key]).await?,
     };
-    let Some(FoundTask { slot, task, .. }) = found.map(|row| found_from(&row)).transpose()? else {
+    let Some(FoundTask { slot, mut task, .. }) = found.map(|row| found_from(&row)).transpose()? else {
         return Ok(None);
     };
-    let (attempts, steps) = (attempts(snapshot, slot).await?, steps(snapshot, slot).await?);
+    if task.output.is_none() && task.state.name() == StateName::Completed {
+        let long = chunks::read_str(snapshot, slot, chunks::OUTPUT, usize::MAX).await?;
+        task.output = long.map(|(output, _)| output);
+    }
+    let (mut attempts, steps) = (attempts(snapshot, slot).await?, steps(snapshot, slot).await?);
+    let mut conversations = events::conversations(snapshot, slot).await?;
+    for attempt in &mut attempts {
+        attempt.conversation = conversations.remove(&attempt.token).unwrap_or_default();
+    }
     let after = snapshot.rows(AFTER, params![slot]).await?;
     let after = after.iter().map(|row| row.get(0).map(TaskId)).collect::<Result<_, _>>()?;
     Ok(Some(TaskDetail { task, attempts, steps, after }))
@@ -64,6 +75,7 @@ fn attempt<R: Row>(row: &R) -> Result<Attempt, R::Error> {
         worker: WorkerId(row.get(3)?),
         started_at: Timestamp::from_millis(row.get(4)?),
         end,
+        conversation: Conversation::default(),
     })
 }
 
@@ -76,7 +88,8 @@ async fn last_attempt<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Option<Att
     let time = |column| row.get(column).map(Timestamp::from_millis);
     let end = AttemptEnd { finished_at: time(4)?, ending: Ending::Success, failure: None };
     let (number, token) = (row.get(1)?, row.get(2)?);
-    Ok(Some(Attempt { number, token, session, worker, started_at: time(3)?, end: Some(end) }))
+    let conversation = Conversation::default();
+    Ok(Some(Attempt { number, token, session, worker, started_at: time(3)?, end: Some(end), conversation }))
 }
 
 async fn steps<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Step>, S::Error> {
@@ -90,39 +103,4 @@ async fn steps<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Step>, S::Err
         })
     };
     snapshot.rows(sql, params![slot]).await?.iter().map(read).collect()
-}
-
-/// The events of a task after a number: those of one kind, or all. Events of other kinds are skipped without being read.
-///
-/// # Errors
-/// When a statement fails.
-pub async fn events<S: Snapshot>(
-    snapshot: &S,
-    task: TaskId,
-    kind: Option<EventKind>,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<Event>, S::Error> {
-    // Without a kind, the bounds let every number pass.
-    let (least, most) =
-        kind.map_or((0, i64::from(i16::MAX)), |kind| (kind.code().into(), kind.code().into()));
-    let rows = snapshot
-        .rows(
-            "SELECT e.number, e.at, e.token, e.kind, e.data FROM ostler.event e
-             WHERE e.task = (SELECT id FROM ostler.task WHERE uid = $1) AND e.number > $2 AND e.kind BETWEEN $4 AND $5
-             ORDER BY e.number LIMIT $3",
-            params![task, after, limit, least, most],
-        )
-        .await?;
-    let read = |row: &S::Row| {
-        let kind = usize::try_from(row.get::<i64>(3)?).ok().and_then(|at| EventKind::ALL.get(at).copied());
-        Ok(Event {
-            number: row.get(0)?,
-            at: Timestamp::from_millis(row.get(1)?),
-            token: row.get(2)?,
-            kind: kind.unwrap_or(EventKind::Log),
-            data: row.get(4)?,
-        })
-    };
-    rows.iter().map(read).collect()
 }

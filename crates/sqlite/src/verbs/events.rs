@@ -1,27 +1,38 @@
 //! Events and steps that an attempt records while it runs.
 
-use ostler_store::calls::{Appended, EventKind, NewEvent, NewStep, Saved};
+use ostler_core::EventBody;
+use ostler_sql::events::{StoredEvent, record_conversation};
+use ostler_sql::{chunks, poll_now};
+use ostler_store::calls::{Appended, NewStep, Saved};
 use ostler_store::{Check, LeaseRef, MAX_STEPS};
 use rusqlite::params;
 
 use super::start::{FENCE, fenced};
-use crate::row::ordinal;
 use crate::tx::{Sql, Tx};
 
-pub(crate) fn append(tx: &mut Tx<'_>, lease: LeaseRef, events: &[NewEvent]) -> Sql<Appended> {
+pub(crate) fn append(
+    tx: &mut Tx<'_>,
+    lease: LeaseRef,
+    events: &[EventBody],
+    stored: &[StoredEvent],
+) -> Sql<Appended> {
     let Some(held) = fenced(tx, &mut tx.prepare(FENCE)?, lease, Check::AppendToken)? else {
         return Ok(Appended::LeaseLost);
     };
     let mut last: u64 = tx
         .prepare("SELECT coalesce(max(number), 0) FROM event WHERE task = ?1")?
         .query_row([held.slot], |row| row.get(0))?;
-    let mut insert =
-        tx.prepare("INSERT INTO event(task, number, at, token, kind, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?;
-    for event in events {
+    let first = last + 1;
+    let mut insert = tx.prepare(
+        "INSERT INTO event(task, number, at, token, kind, version, data, text) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    for event in stored {
         last += 1;
-        let kind = ordinal(&EventKind::ALL, &event.kind);
-        insert.execute(params![held.slot, last, tx.now.millis(), held.token, kind, event.data])?;
+        let StoredEvent { kind, version, data, text, size, chunks } = event;
+        insert.execute(params![held.slot, last, tx.now.millis(), held.token, kind, version, data, text])?;
+        poll_now(chunks::put(tx, held.slot, last, *size, chunks))?;
     }
+    poll_now(record_conversation(tx, held.slot, held.token, first, events))?;
     Ok(Appended::Recorded { last })
 }
 

@@ -11,6 +11,7 @@ use rusqlite::{CachedStatement, params};
 use super::start::{FENCE, Leased, fenced};
 use crate::row::{Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
+use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
 use ostler_sql::end_attempt::{EndingAttempt, end_attempt, record};
 use ostler_sql::gates;
@@ -24,9 +25,11 @@ pub(crate) fn run(tx: &mut Tx<'_>, reports: &[Report]) -> Sql<Vec<Finished>> {
 
 fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> {
     let lease = report.lease.as_ref();
+    let (output, long) = split_output(report.output.as_deref());
     if let (Outcome::Success, Some(ran)) = (&report.outcome, report.ran)
-        && let Some(finished) = complete_remembered(tx, hot, lease, ran, report.output.as_deref())?
+        && let Some(finished) = complete_remembered(tx, hot, lease, ran, output)?
     {
+        long.map_or(Ok(()), |long| poll_now(put_output(tx, lease.row, long)))?;
         return Ok(finished);
     }
     let check = Check::of_report(&report.outcome);
@@ -34,7 +37,8 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
         return Ok(Finished::LeaseLost);
     };
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
-        return complete(tx, lease, &held, report.ran, report.output.as_deref());
+        long.map_or(Ok(()), |long| poll_now(put_output(tx, held.slot, long)))?;
+        return complete(tx, lease, &held, report.ran, output);
     }
     let Some(found) = find(tx.conn, held.slot)? else { return Ok(Finished::LeaseLost) };
     let state = poll_now(end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref()))?;

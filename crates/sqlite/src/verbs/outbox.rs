@@ -1,6 +1,7 @@
 //! The outbox: entries are written with the end of an attempt, taken by sessions, and removed when acknowledged.
 
-use ostler_core::{EndKind, SessionId};
+use ostler_core::{EndKind, EventBody, SessionId};
+use ostler_sql::events::append_one;
 use ostler_store::Check;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -9,7 +10,7 @@ use crate::fault::readable;
 use crate::row::{Uid, ordinal};
 use crate::shared_tx::RowRef;
 use crate::tx::{Sql, Tx};
-use ostler_sql::outbox::{NewEntry, entry_from, warn};
+use ostler_sql::outbox::{NewEntry, entry_from};
 use ostler_sql::poll_now;
 
 /// Inserts a new entry.
@@ -99,7 +100,7 @@ pub(crate) fn ack(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Ack]) -> Sq
         if tx.checks.pass(Check::ToldTaken, mine) {
             remove.execute([number])?;
             if let Some(warning) = warning {
-                poll_now(warn(tx, task, warning))?;
+                poll_now(append_one(tx, task, &EventBody::warning(warning)))?;
             }
         }
     }

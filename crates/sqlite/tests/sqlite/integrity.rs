@@ -37,7 +37,7 @@ async fn a_count_that_is_wrong_and_rows_that_belong_to_nothing_are_found() {
     let made = filled().await;
     let conn = Connection::open(made.path()).expect("a stranger opens it");
     conn.execute_batch(
-        "UPDATE lane SET queued = 7; INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost'); UPDATE task SET phase = 3 WHERE id = 1",
+        "UPDATE lane SET queued = 7; INSERT INTO event(task, number, at, token, kind, data) VALUES(99999, 1, 0, 1, 0, 'lost'); UPDATE task SET phase = 3 WHERE id = 1",
     )
     .expect("a stranger writes");
     let problems = integrity::check(made.path()).expect("it can be read").problems;
@@ -54,15 +54,25 @@ async fn what_a_stranger_left_without_its_task_is_found_and_swept_once_it_is_old
     let conn = Connection::open(made.path()).expect("a stranger opens it");
     conn.execute_batch(
         "INSERT INTO step VALUES(99999, 'old', 0, '1', 0, 1), (99999, 'young', 1, '1', 9000000000000000, 1), (1, 'mine', 0, '1', 0, 1);
-         INSERT INTO event VALUES(99999, 1, 0, 1, 0, 'lost'), (1, 1, 0, 1, 0, 'mine');
-         INSERT INTO attempt VALUES(99999, 1, 1, x'00', x'00', 0, NULL, NULL, NULL)",
+         INSERT INTO event(task, number, at, token, kind, data) VALUES(99999, 1, 0, 1, 0, 'lost'), (1, 1, 0, 1, 0, 'mine');
+         INSERT INTO attempt VALUES(99999, 1, 1, x'00', x'00', 0, NULL, NULL, NULL);
+         INSERT INTO chunk VALUES(99999, 1, 0, 1, x'00'); INSERT INTO conversation VALUES(99999, 1, NULL, NULL, '[]')",
     )
     .expect("a stranger writes");
     let strays = || integrity::check(made.path()).expect("it can be read").problems;
-    assert_eq!(strays(), ["1 attempts without a task", "2 steps without a task", "1 events without a task"]);
+    assert_eq!(
+        strays(),
+        [
+            "1 attempts without a task",
+            "2 steps without a task",
+            "1 events without a task",
+            "1 parts of long texts without a task",
+            "1 conversations without a task"
+        ]
+    );
     let store = open(&made.path());
     let orphans = |batch| Prune::Orphans { older: Duration::from_secs(60), batch };
-    assert_eq!(store.prune(orphans(10)).await, Ok(Pruned { orphans: 3, ..Pruned::default() }));
+    assert_eq!(store.prune(orphans(10)).await, Ok(Pruned { orphans: 5, ..Pruned::default() }));
     assert_eq!(strays(), ["1 steps without a task"], "young rows stay, so that they can be examined");
     assert_eq!(store.prune(orphans(10)).await, Ok(Pruned::default()));
     let mine: i64 = conn

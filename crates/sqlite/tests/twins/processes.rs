@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Outcome, SessionId, StateName, TaskId};
+use ostler_core::{EventBody, Outcome, SessionId, StateName, TaskId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{
-    Appended, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds, NewEvent, NewStep,
-    Renewed, Report, Saved, Start,
+    Appended, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewStep, Renewed, Report,
+    Saved, Start,
 };
 use ostler_store::views::Counts;
 use ostler_store::{Clock as _, Lease, MAX_BATCH, MAX_CLAIM, Store, SystemClock};
@@ -151,7 +151,7 @@ async fn work(store: &dyn Store, ids: &Ids, lease: Lease, mut effects: &std::fs:
     let name = lease.as_ref();
     let start = Start { lease: name, worker: ids.worker() };
     assert_eq!(store.start(vec![start]).await, Ok(vec![Fenced::Recorded]));
-    let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+    let event = EventBody::line("a line");
     assert!(matches!(store.append(name, vec![event]).await, Ok(Appended::Recorded { .. })));
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     assert!(matches!(store.save_step(name, step).await, Ok(Saved::Recorded | Saved::AlreadySaved)));
@@ -288,7 +288,7 @@ async fn stopped_node() {
     Voice::say(&format!("finish: {:?}", store.finish(reports).await.expect("finish answers")));
     let starts = held.iter().map(|lease| Start { lease: *lease, worker: ids.worker() }).collect();
     Voice::say(&format!("start: {:?}", store.start(starts).await));
-    let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+    let event = EventBody::line("a line");
     Voice::say(&format!("append: {:?}", store.append(held[0], vec![event]).await));
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     Voice::say(&format!("save_step: {:?}", store.save_step(held[1], step).await));

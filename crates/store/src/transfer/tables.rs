@@ -26,6 +26,10 @@ pub enum Table {
     Attempt,
     Step,
     Event,
+    /// Long texts of events, and long outputs, in parts.
+    Chunk,
+    /// What attempts asked of models.
+    Conversation,
     /// Outbox entries.
     Outbox,
     Schedule,
@@ -81,7 +85,7 @@ const fn numbers(name: &'static str) -> Column {
 
 impl Table {
     /// All tables, in the order in which they are copied: a row comes after those that it refers to.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Queue,
         Self::Lane,
         Self::Session,
@@ -94,6 +98,8 @@ impl Table {
         Self::Attempt,
         Self::Step,
         Self::Event,
+        Self::Chunk,
+        Self::Conversation,
         Self::Outbox,
         Self::Schedule,
         Self::Job,
@@ -115,6 +121,8 @@ impl Table {
             Self::Attempt => "attempt",
             Self::Step => "step",
             Self::Event => "event",
+            Self::Chunk => "chunk",
+            Self::Conversation => "conversation",
             Self::Outbox => "telling",
             Self::Schedule => "schedule",
             Self::Job => "job",
@@ -135,7 +143,8 @@ impl Table {
             | Self::Outbox
             | Self::Schedule
             | Self::Job => 1,
-            Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event => 2,
+            Self::Chunk => 3,
+            Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event | Self::Conversation => 2,
         }
     }
 
@@ -155,6 +164,8 @@ impl Table {
             Self::Attempt => ATTEMPT,
             Self::Step => STEP,
             Self::Event => EVENT,
+            Self::Chunk => CHUNK,
+            Self::Conversation => CONVERSATION,
             Self::Outbox => TELLING,
             Self::Schedule => SCHEDULE,
             Self::Job => JOB,
@@ -269,8 +280,21 @@ const ATTEMPT: &[Column] = &[
 
 const STEP: &[Column] =
     &[number("task"), text("name"), number("place"), text("value"), number("saved_at"), number("token")];
-const EVENT: &[Column] =
-    &[number("task"), number("number"), number("at"), number("token"), number("kind"), text("data")];
+const EVENT: &[Column] = &[
+    number("task"),
+    number("number"),
+    number("at"),
+    number("token"),
+    number("kind"),
+    text("data"),
+    number("version"),
+    text("text"),
+];
+
+const CHUNK: &[Column] = &[number("task"), number("owner"), number("part"), number("size"), bytes("bytes")];
+
+const CONVERSATION: &[Column] =
+    &[number("task"), number("token"), text("session"), number("prompt"), text("usage")];
 
 const TELLING: &[Column] = &[
     number("number"),

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, CancelReason, Id, Overrides, Priority, Rank, Readiness, SessionId, State, Step,
-    Task, Timestamp, Wait, Worker, WorkerId, WorkerState,
+    Attempt, AttemptEnd, CancelReason, Conversation, EventBody, Id, Overrides, Priority, Rank, Readiness,
+    SessionId, State, Step, Task, Timestamp, Wait, Worker, WorkerId, WorkerState,
 };
-use ostler_store::calls::EventKind;
+use ostler_store::events::Event;
 use ostler_store::views::{
-    Counts, Event, LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, QueueSettings, TaskDetail,
+    Counts, LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, QueueSettings, TaskDetail,
     WorkerRecord,
 };
 
@@ -121,11 +121,19 @@ fn stored(id: TaskId, state: State) -> StoredTask {
 
 fn attempt(number: u32, token: u64, ending: Option<Ending>) -> Attempt {
     let end = ending.map(|ending| AttemptEnd { finished_at: NOW, ending, failure: None });
-    Attempt { number, token, session: HERE, worker: WorkerId(Id::from_bits(8)), started_at: NOW, end }
+    Attempt {
+        number,
+        token,
+        session: HERE,
+        worker: WorkerId(Id::from_bits(8)),
+        started_at: NOW,
+        end,
+        conversation: Conversation::default(),
+    }
 }
 
 fn event(number: u64, token: u64) -> Event {
-    Event { number, at: NOW, token, kind: EventKind::Log, data: "x".to_owned() }
+    Event { number, at: NOW, token, body: EventBody::line("x"), cut: None }
 }
 
 const QUEUED: State = State::Queued { readiness: Readiness::Ready, why: Wait::New, run_at: NOW };

@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Id, TaskId};
+use ostler_core::{EventBody, Id, TaskId};
 use ostler_postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler_postgres::{Listening, Options, Postgres};
 use ostler_store::Store;
-use ostler_store::calls::{Appended, CancelAnswer, Enqueued, EventKind, NewEvent, NewTask, Prune, Retention};
+use ostler_store::calls::{Appended, CancelAnswer, Enqueued, NewTask, Prune, Retention};
+use ostler_store::events::EventQuery;
 use ostler_testkit::{Disk, MAX_WAIT, ManualClock, PrivatePostgres, Proxy, Weather};
 use tokio::time::{sleep, timeout};
 use verbs::{Case, Stage};
@@ -246,7 +247,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
     let (_, running) = verbs::started(&stage, "late").await;
     let (here, lease) = (Arc::clone(&stage.store), running.lease.as_ref());
     proxy.set(Weather::DelaysCommit);
-    let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+    let event = EventBody::line("a line");
     let appending = tokio::spawn(async move { here.append(lease, vec![event]).await });
     assert!(proxy.holds(1).await, "the commit is under way");
     // The verb is retried, and waits for the abandoned transaction.
@@ -260,7 +261,7 @@ async fn a_commit_that_arrives_after_it_was_given_up_does_nothing() {
     proxy.set(Weather::Fair);
     let appended = timeout(2 * MAX_WAIT, appending).await.expect("it ends").expect("it does not panic");
     assert_eq!(appended, Ok(Appended::Recorded { last: 1 }), "the first one never was");
-    assert_eq!(stage.store.read_events(lease.task, None, 0, 10).await.expect("events").len(), 1);
+    assert_eq!(stage.store.read_events(lease.task, EventQuery::default()).await.expect("events").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, Id, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId, StateName,
-    TaskId, Timestamp, Worker, WorkerId, WorkerState,
+    ErrorClass, EventBody, Failure, Id, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId,
+    StateName, TaskId, Timestamp, Worker, WorkerId, WorkerState,
 };
 use ostler_postgres::Postgres;
 use ostler_postgres::tokio_postgres::Client;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
-    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, EventKind, Fenced, Finished, Kinds,
-    NewEvent, NewSession, NewStep, NewTask, QueueChange, Ran, Renewed, Replay, ReplayAnswer, Report, Saved,
-    Start,
+    Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession,
+    NewStep, NewTask, QueueChange, Ran, Renewed, Replay, ReplayAnswer, Report, Saved, Start,
 };
+use ostler_store::events::EventQuery;
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
@@ -348,10 +348,12 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     cases.push(Case::new(
         "append",
         async move {
-            let event = NewEvent { kind: EventKind::Log, data: "a line".to_owned() };
+            let event = EventBody::line("a line");
             same(&here.append(lease, vec![event]).await.map_err(told)?, &Appended::Recorded { last: 1 })
         },
-        async move |stage| same(&stage.store.read_events(id, None, 0, 10).await.map_err(told)?.len(), &1),
+        async move |stage| {
+            same(&stage.store.read_events(id, EventQuery::default()).await.map_err(told)?.len(), &1)
+        },
     ));
 
     let (here, (_, running)) = (store(), started(stage, "step").await);

@@ -1,0 +1,247 @@
+//! Events of a task as JSON: what they all have, and the fields of their kind.
+
+use ostler_core::{EventBody, Level, Timestamp, Usage};
+use serde::Serialize;
+
+use crate::time::TimeView;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    /// Counted from 1 for each task.
+    pub number: u64,
+    pub at: TimeView,
+    /// The token of the lease it was written under.
+    pub token: u64,
+    /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
+    /// `transition`, `thinned`, or `stdout`: standard output of a command that did not succeed.
+    pub kind: &'static str,
+    /// The level of a log line: `debug`, `info`, `warn` or `error`; null for everything else.
+    pub level: Option<&'static str>,
+    /// The text of the event; for an event without one, a line for people.
+    pub data: String,
+    /// The size of the whole text in bytes, if `data` is only its beginning.
+    pub cut: Option<u64>,
+    #[serde(flatten)]
+    fields: EventFields,
+}
+
+/// The fields that only events of one kind have.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+enum EventFields {
+    Log { stream: &'static str },
+    Progress { done: u64, total: Option<u64>, note: Option<String> },
+    Message { role: &'static str },
+    ToolCall { call: String, tool: String },
+    ToolResult { call: String, tool: Option<String>, status: &'static str },
+    File { path: String, size: u64, sha256: String },
+    Usage { usage: UsageView },
+    Session { session_id: String },
+    Transition { state: &'static str, why: String, run_at: Option<TimeView> },
+    Thinned { lines: u64 },
+    TextOnly {},
+}
+
+/// Tokens and money.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UsageView {
+    pub model: Option<String>,
+    /// Input that was not read from a cache.
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub reasoning_tokens: u64,
+    /// Null: not known.
+    pub cost_usd: Option<f64>,
+}
+
+impl From<&Usage> for UsageView {
+    fn from(usage: &Usage) -> Self {
+        Self {
+            model: usage.model.clone(),
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            cost_usd: usage.cost.map(|cost| cost.usd()),
+        }
+    }
+}
+
+impl EventView {
+    #[must_use]
+    pub fn new(number: u64, at: Timestamp, token: u64, body: &EventBody, cut: Option<u64>) -> Self {
+        let level = match body {
+            EventBody::Log { level, .. } => Some(level.name()),
+            EventBody::Progress { .. }
+            | EventBody::Prompt { .. }
+            | EventBody::Message { .. }
+            | EventBody::Thinking { .. }
+            | EventBody::ToolCall { .. }
+            | EventBody::ToolResult { .. }
+            | EventBody::File { .. }
+            | EventBody::Usage(_)
+            | EventBody::Session { .. }
+            | EventBody::Warning { .. }
+            | EventBody::Stdout { .. }
+            | EventBody::Transition { .. }
+            | EventBody::Thinned { .. } => None,
+        };
+        let (kind, data) = (body.kind().name(), text(body));
+        Self { number, at: at.into(), token, kind, level, data, cut, fields: fields(body) }
+    }
+}
+
+fn fields(body: &EventBody) -> EventFields {
+    match body {
+        EventBody::Log { stream, .. } => EventFields::Log { stream: stream.name() },
+        EventBody::Progress { done, total, note } => {
+            EventFields::Progress { done: *done, total: *total, note: note.clone() }
+        }
+        EventBody::Message { role, .. } => EventFields::Message { role: role.name() },
+        EventBody::ToolCall { call, tool, .. } => {
+            EventFields::ToolCall { call: call.clone(), tool: tool.clone() }
+        }
+        EventBody::ToolResult { call, tool, status, .. } => {
+            EventFields::ToolResult { call: call.clone(), tool: tool.clone(), status: status.name() }
+        }
+        EventBody::File { path, size, sha256 } => {
+            EventFields::File { path: path.clone(), size: *size, sha256: sha256.clone() }
+        }
+        EventBody::Usage(usage) => EventFields::Usage { usage: usage.into() },
+        EventBody::Session { id } => EventFields::Session { session_id: id.clone() },
+        EventBody::Transition { state, why, run_at } => EventFields::Transition {
+            state: state.name(),
+            why: why.clone(),
+            run_at: run_at.map(TimeView::from),
+        },
+        EventBody::Thinned { lines } => EventFields::Thinned { lines: *lines },
+        EventBody::Prompt { .. }
+        | EventBody::Thinking { .. }
+        | EventBody::Warning { .. }
+        | EventBody::Stdout { .. } => EventFields::TextOnly {},
+    }
+}
+
+/// The event as a text: its own, or a line for people.
+#[must_use]
+pub fn text(body: &EventBody) -> String {
+    match body {
+        EventBody::Log { text, .. }
+        | EventBody::Prompt { text }
+        | EventBody::Message { text, .. }
+        | EventBody::Thinking { text }
+        | EventBody::Warning { text }
+        | EventBody::ToolCall { input: text, .. }
+        | EventBody::ToolResult { output: text, .. } => text.clone(),
+        EventBody::Stdout { text } => String::from_utf8_lossy(&stdout_bytes(text)).into_owned(),
+        EventBody::Progress { done, total, note } => {
+            let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
+            let note = note.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
+            format!("{done}/{total}{note}")
+        }
+        EventBody::File { path, size, .. } => format!("{path} ({size} bytes)"),
+        EventBody::Usage(usage) => {
+            let model = usage.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
+            let input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
+            let cost = usage.cost.map(|cost| format!(", {cost}")).unwrap_or_default();
+            format!("{model}{input} tokens in, {} out{cost}", usage.output_tokens)
+        }
+        EventBody::Session { id } => id.clone(),
+        EventBody::Transition { state, why, .. } => format!("{}: {why}", state.name()),
+        EventBody::Thinned { lines } => format!("{lines} log lines were left out: they came too fast"),
+    }
+}
+
+/// The event as a line for people, standard output aside.
+#[must_use]
+pub fn line(body: &EventBody) -> String {
+    let label = |label: String| format!("[{label}] {}", text(body));
+    match body {
+        EventBody::Log { level, text, .. } => {
+            let text = text.strip_suffix('\n').unwrap_or(text);
+            // Output of programs has the level info, and is shown as written.
+            match level {
+                Level::Info => text.to_owned(),
+                Level::Debug | Level::Warn | Level::Error => format!("{}: {text}", level.name()),
+            }
+        }
+        EventBody::Message { role, .. } => label(role.name().to_owned()),
+        EventBody::ToolCall { tool, .. } => label(format!("tool_call {tool}")),
+        EventBody::ToolResult { status, .. } => label(format!("tool_result {}", status.name())),
+        EventBody::Progress { .. }
+        | EventBody::Prompt { .. }
+        | EventBody::Thinking { .. }
+        | EventBody::File { .. }
+        | EventBody::Usage(_)
+        | EventBody::Session { .. }
+        | EventBody::Warning { .. }
+        | EventBody::Stdout { .. }
+        | EventBody::Transition { .. }
+        | EventBody::Thinned { .. } => label(body.kind().name().to_owned()),
+    }
+}
+
+/// Decodes a piece of standard output from its event: a JSON string, or a list of bytes.
+#[must_use]
+pub fn stdout_bytes(text: &str) -> Vec<u8> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Piece {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+    match serde_json::from_str(text) {
+        Ok(Piece::Text(text)) => text.into_bytes(),
+        Ok(Piece::Bytes(bytes)) => bytes,
+        Err(_) => text.as_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Cost, Role, ToolStatus};
+
+    use super::*;
+
+    fn json(body: &EventBody) -> serde_json::Value {
+        serde_json::to_value(EventView::new(7, Timestamp::from_millis(0), 2, body, None)).unwrap()
+    }
+
+    #[test]
+    fn an_event_has_the_common_fields_and_those_of_its_kind() {
+        let call = EventBody::ToolCall { call: "c".into(), tool: "Read".into(), input: "{}".into() };
+        let seen = json(&call);
+        assert_eq!(
+            (&seen["number"], &seen["token"], &seen["kind"], &seen["level"]),
+            (&7.into(), &2.into(), &"tool_call".into(), &serde_json::Value::Null)
+        );
+        assert_eq!(
+            (&seen["call"], &seen["tool"], &seen["data"]),
+            (&"c".into(), &"Read".into(), &"{}".into())
+        );
+        assert_eq!(json(&EventBody::line("x"))["stream"], "log");
+        let usage = Usage { cost: Cost::from_usd(0.5), input_tokens: 3, ..Usage::default() };
+        assert_eq!(json(&EventBody::Usage(usage))["usage"]["cost_usd"], 0.5);
+    }
+
+    #[test]
+    fn people_read_who_spoke_and_which_tool_ran() {
+        let said = EventBody::Message { role: Role::User, text: "Hello".into() };
+        assert_eq!(line(&said), "[user] Hello");
+        let output = "no such file".to_owned();
+        let result =
+            EventBody::ToolResult { call: "c".into(), tool: None, status: ToolStatus::Error, output };
+        assert_eq!(line(&result), "[tool_result error] no such file");
+        let progress = EventBody::Progress { done: 3, total: None, note: Some("pages".into()) };
+        assert_eq!(line(&progress), "[progress] 3/? pages");
+    }
+
+    #[test]
+    fn a_piece_of_stdout_is_text_or_bytes() {
+        assert_eq!(stdout_bytes("\"a\\n\""), b"a\n");
+        assert_eq!(stdout_bytes("[255, 10]"), [255, 10]);
+    }
+}
