@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{EventBody, Level, LogStream, TaskId};
+use ostler_core::{EventBody, Level, LogStream, Role, TaskId, ToolStatus, Usage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
-use crate::events::EventSender;
+use crate::events::{EventSender, Sent};
 use crate::steps::Steps;
 
 /// The attempt that a handler runs.
@@ -103,6 +103,61 @@ impl Context {
     /// Writes a log line at the given level.
     pub fn log_at(&self, level: Level, message: impl Into<String>) {
         self.events.say(EventBody::Log { level, stream: LogStream::Log, text: message.into() });
+    }
+
+    /// Records the rendered prompt of the attempt. Like every part of a conversation, it is never lost: while the store is slower
+    /// than the handler, this waits.
+    pub async fn prompt(&self, text: impl Into<String>) {
+        self.record(EventBody::Prompt { text: text.into() }).await;
+    }
+
+    /// Records a message of a conversation.
+    pub async fn message(&self, role: Role, text: impl Into<String>) {
+        self.record(EventBody::Message { role, text: text.into() }).await;
+    }
+
+    /// Records a model's reasoning.
+    pub async fn thinking(&self, text: impl Into<String>) {
+        self.record(EventBody::Thinking { text: text.into() }).await;
+    }
+
+    /// Records that a model calls a tool. `call` joins the call and its result; `input` is JSON text.
+    pub async fn tool_call(
+        &self,
+        call: impl Into<String>,
+        tool: impl Into<String>,
+        input: impl Into<String>,
+    ) {
+        let (call, tool, input) = (call.into(), tool.into(), input.into());
+        self.record(EventBody::ToolCall { call, tool, input }).await;
+    }
+
+    /// Records the result of a tool.
+    pub async fn tool_result(&self, call: impl Into<String>, status: ToolStatus, output: impl Into<String>) {
+        let (call, output) = (call.into(), output.into());
+        self.record(EventBody::ToolResult { call, tool: None, status, output }).await;
+    }
+
+    /// Records what a model was paid for since the last such call. The sum stands in the attempt, by model.
+    pub async fn usage(&self, usage: Usage) {
+        self.record(EventBody::Usage(usage)).await;
+    }
+
+    /// Records the id of a conversation that a later attempt can resume. It is durable when this returns, so that it is known
+    /// whatever becomes of the work that follows.
+    ///
+    /// # Errors
+    /// When the lease is lost: nothing more that the attempt reports counts.
+    pub async fn session(&self, id: impl Into<String>) -> Result<(), TaskError> {
+        match self.events.store(EventBody::Session { id: id.into() }).await {
+            Sent::Yes => Ok(()),
+            Sent::Closed => Err(TaskError::transient("the lease is lost")),
+        }
+    }
+
+    /// An event of an attempt that is over is dropped: nothing of it counts any more.
+    async fn record(&self, event: EventBody) {
+        let _ = self.events.send(event).await;
     }
 
     /// Runs a step of the task once: its result is durable before this returns, and a later attempt gets the saved result instead of

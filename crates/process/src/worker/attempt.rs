@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, Failure, LogStream, is_too_deep};
+use ostler_core::{ErrorClass, EventBody, EventKind, Failure, LogStream, Loss, is_too_deep};
 use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, StepError, Work};
 use tokio::time::{Instant, Sleep};
 
 use super::connection::{Connection, ConnectionEvent, Listening, Nonsense, OutputStream, maybe};
 use super::end_reason::{EndReason, WorkerAnswer, conclude, strange, too_deep, too_large};
 use super::incoming::{AttemptFrame, IncomingFrame, begins_as_result};
+use super::keeping::{Keeping, Kept, keep};
 use super::outgoing;
 use super::policy::ProcessPolicy;
 use super::recent_attempts::RecentAttempts;
@@ -25,6 +26,8 @@ use crate::supervisor::{Child, Exit, SupervisorGone};
 
 /// The minimum wait for a kill: a short grace period must not make a busy system look like a child that cannot die.
 const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
+/// The longest time between the frame that asks an overdue attempt to stop and SIGTERM.
+const MAX_NOTICE: Duration = Duration::from_secs(3);
 /// How long the exit of a worker that has closed its socket may take to be known. Most have died.
 const LAST_GASP: Duration = Duration::from_secs(1);
 
@@ -50,6 +53,8 @@ enum WorkerEvent {
     Saved(String, Result<(), StepError>),
     /// A file that the worker reported was read.
     Filed(Option<EventBody>),
+    /// An event that must not be lost is in the buffer, or stored.
+    Kept(Kept),
     Moved(ConnectionEvent),
 }
 
@@ -72,6 +77,8 @@ pub(super) struct Attempt<'a> {
     saving: Option<Saving>,
     /// A file that the worker has reported, while it is being read.
     filing: Option<Filing>,
+    /// An event that must not be lost, while it waits.
+    keeping: Option<Keeping>,
     stdout: Lines,
     stderr: Lines,
     /// The end of stdout and stderr during this attempt.
@@ -102,6 +109,7 @@ impl<'a> Attempt<'a> {
             steps: HashSet::new(),
             saving: None,
             filing: None,
+            keeping: None,
             stdout: Lines::new(out, LogStream::Stdout, policy.max_log_bytes),
             stderr: Lines::new(err, LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
@@ -156,6 +164,7 @@ impl<'a> Attempt<'a> {
                 () = self.control.cancel.cancelled(), if listens => WorkerEvent::Cancel,
                 (name, saved) = maybe(&mut self.saving) => WorkerEvent::Saved(name, saved),
                 note = maybe(&mut self.filing) => WorkerEvent::Filed(note),
+                kept = maybe(&mut self.keeping) => WorkerEvent::Kept(kept),
                 moved = self.link.moved(ear) => WorkerEvent::Moved(moved),
             };
             match event {
@@ -170,7 +179,7 @@ impl<'a> Attempt<'a> {
                     | AttemptStage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
                 },
                 WorkerEvent::Timer => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-                    AttemptStage::Running => self.terminate(EndReason::Deadline, timer.as_mut()),
+                    AttemptStage::Running => self.overdue(timer.as_mut()),
                     AttemptStage::Told(why) => self.terminate(why, timer.as_mut()),
                     AttemptStage::Terminating(why) => self.kill(why, timer.as_mut()),
                     AttemptStage::Leaving(why) => {
@@ -189,6 +198,10 @@ impl<'a> Attempt<'a> {
                     self.filing = None;
                     note.into_iter().for_each(|note| self.control.events.say(note));
                 }
+                WorkerEvent::Kept(kept) => {
+                    self.keeping = None;
+                    self.answer_kept(kept, timer.as_mut());
+                }
                 WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
                 WorkerEvent::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
                 WorkerEvent::Moved(ConnectionEvent::Received) => {}
@@ -205,7 +218,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether a frame of the worker is still being processed.
     const fn is_busy(&self) -> bool {
-        self.saving.is_some() || self.filing.is_some()
+        self.saving.is_some() || self.filing.is_some() || self.keeping.is_some()
     }
 
     /// Handles a closed socket. Nearly always the worker has died, which is known in a moment.
@@ -241,11 +254,33 @@ impl<'a> Attempt<'a> {
 
     fn take(&mut self, what: AttemptFrame, timer: Pin<&mut Sleep>) {
         match what {
-            AttemptFrame::Event(note) => self.control.events.say(note),
+            AttemptFrame::Event(event) => self.record(event),
             AttemptFrame::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
             AttemptFrame::Step { name, value } => self.step(name, value, timer),
             AttemptFrame::Done(output) => self.finish(output),
             AttemptFrame::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
+        }
+    }
+
+    /// Records an event. While one that must not be lost waits for room, or for its storage, no more frames are read: so a store
+    /// that is slower than the worker slows the worker down.
+    fn record(&mut self, event: EventBody) {
+        match event.kind().loss() {
+            Loss::Thinned => self.control.events.say(event),
+            Loss::None if event.kind() == EventKind::Warning => self.control.events.say(event),
+            Loss::None => self.keeping = Some(keep(self.control.events.clone(), event)),
+        }
+    }
+
+    fn answer_kept(&mut self, kept: Kept, timer: Pin<&mut Sleep>) {
+        let (id, token) = (self.id.as_str(), self.work.token);
+        match kept {
+            Kept::Event => {}
+            Kept::Session(session) => self.link.say(|into| outgoing::session(into, id, token, &session)),
+            Kept::Lost => {
+                self.link.say(|into| outgoing::lost(into, id, token));
+                self.told(EndReason::Cancel, timer);
+            }
         }
     }
 
@@ -334,10 +369,22 @@ impl<'a> Attempt<'a> {
         self.stage = AttemptStage::Told(why);
     }
 
+    /// The time of the attempt is up: the worker is asked to stop, and soon gets a signal.
+    fn overdue(&mut self, mut timer: Pin<&mut Sleep>) {
+        self.tell(EndReason::Deadline, "its time is up", timer.as_mut());
+        timer.reset(after(self.notice()));
+    }
+
+    /// How long a worker may take to stop by itself when its time is up, before it gets a signal.
+    fn notice(&self) -> Duration {
+        MAX_NOTICE.min(self.work.grace / 2)
+    }
+
     fn terminate(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
         self.child.terminate();
+        let used = if matches!(why, EndReason::Deadline) { self.notice() } else { Duration::ZERO };
         self.stage = AttemptStage::Terminating(why);
-        timer.reset(after(self.work.grace));
+        timer.reset(after(self.work.grace - used));
     }
 
     fn kill(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
@@ -401,7 +448,11 @@ impl<'a> Attempt<'a> {
             | AttemptStage::Killed(_)
             | AttemptStage::Leaving(_) => None,
         };
-        Some(conclude(result, why))
+        Some(match (result, why) {
+            // Whatever it says, it did not finish in time.
+            (Err(_), Some(EndReason::Deadline)) => self.judge(EndReason::Deadline),
+            (result, why) => conclude(result, why),
+        })
     }
 
     /// Handles the exit of the worker. Frames that it sent before count.
@@ -411,11 +462,18 @@ impl<'a> Attempt<'a> {
             let _ = tokio::time::timeout(self.work.grace, saving).await;
             self.saving = None;
         }
-        let files = [self.filing.take()].into_iter().flatten().chain(self.hear_rest());
-        let notes = self.control.events.clone();
+        let (filing, keeping) = (self.filing.take(), self.keeping.take());
+        let Rest { files, events: rest } = self.hear_rest();
+        let events = self.control.events.clone();
         let filed = async move {
-            for file in files.collect::<Vec<_>>() {
-                file.await.into_iter().for_each(|note| notes.say(note));
+            if let Some(keeping) = keeping {
+                keeping.await;
+            }
+            for event in rest {
+                let _ = events.send(event).await;
+            }
+            for file in filing.into_iter().chain(files) {
+                file.await.into_iter().for_each(|event| events.say(event));
             }
         };
         let time = match self.stage {
@@ -448,10 +506,9 @@ impl<'a> Attempt<'a> {
         ended.dead()
     }
 
-    /// Handles the frames that a dead worker has sent, up to its result. Steps are not saved: no worker receives the reply. Returns
-    /// the files, which are being read.
-    fn hear_rest(&mut self) -> Vec<Filing> {
-        let mut files = Vec::new();
+    /// Handles the frames that a dead worker has sent, up to its result. Steps are not saved: no worker receives the reply.
+    fn hear_rest(&mut self) -> Rest {
+        let mut rest = Rest::default();
         loop {
             while self.result.is_none() {
                 match self.link.next() {
@@ -459,9 +516,9 @@ impl<'a> Attempt<'a> {
                         if id == self.id && token == self.work.token =>
                     {
                         match what {
-                            AttemptFrame::Event(note) => self.control.events.say(note),
-                            AttemptFrame::File(path) if files.len() < MAX_FILES => {
-                                files.push(filing(self.folder.clone(), path));
+                            AttemptFrame::Event(event) => rest.events.push(event),
+                            AttemptFrame::File(path) if rest.files.len() < MAX_FILES => {
+                                rest.files.push(filing(self.folder.clone(), path));
                             }
                             AttemptFrame::File(_) => {}
                             AttemptFrame::Done(output) => self.finish(output),
@@ -475,11 +532,11 @@ impl<'a> Attempt<'a> {
                         IncomingFrame::Of { .. } | IncomingFrame::Unknown | IncomingFrame::Ready { .. },
                     )) => {}
                     Ok(None) => break,
-                    Err(_) => return files,
+                    Err(_) => return rest,
                 }
             }
             if self.result.is_some() || !self.link.receive_rest() {
-                return files;
+                return rest;
             }
         }
     }
@@ -502,6 +559,14 @@ impl<'a> Attempt<'a> {
             EndReason::Failed(failure) => AttemptResult::failed(failure),
         }
     }
+}
+
+/// What a dead worker has sent and is not recorded yet. The socket's buffer bounds it.
+#[derive(Default)]
+struct Rest {
+    /// Files, which are being read.
+    files: Vec<Filing>,
+    events: Vec<EventBody>,
 }
 
 fn after(wait: Duration) -> Instant {

@@ -8,6 +8,8 @@ use ostler_exec::ClassSource;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::conversation_frames;
+
 /// The message of a failure without one.
 const NO_MESSAGE: &str = "it failed without a message";
 
@@ -178,7 +180,13 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
             };
             (id, token, what)
         }
-        _ => return Ok(IncomingFrame::Unknown),
+        other => match conversation_frames::decode(other, line) {
+            None => return Ok(IncomingFrame::Unknown),
+            Some(decoded) => {
+                let (id, token, event) = decoded.map_err(bad)?;
+                (id, token, AttemptFrame::Event(event))
+            }
+        },
     };
     Ok(IncomingFrame::Of { id, token, what })
 }
@@ -220,7 +228,7 @@ fn level_named(name: Option<&str>) -> Level {
 }
 
 /// Converts a number: some languages have no integers.
-fn whole(number: f64) -> u64 {
+pub(super) fn whole(number: f64) -> u64 {
     // Negative numbers and NaN become zero; numbers that are too large saturate.
     number as u64
 }

@@ -7,8 +7,10 @@
 
 mod attempt;
 mod connection;
+mod conversation_frames;
 mod end_reason;
 mod incoming;
+mod keeping;
 mod line_buffer;
 mod outgoing;
 mod policy;

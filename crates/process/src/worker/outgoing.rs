@@ -69,6 +69,11 @@ pub(super) fn saved(into: &mut Vec<u8>, id: &str, token: u64, step: &str) {
     line(into, &[&about("saved", id, token), r#","step":"#, &text(step), "}"]);
 }
 
+/// The id of a session is durable.
+pub(super) fn session(into: &mut Vec<u8>, id: &str, token: u64, session: &str) {
+    line(into, &[&about("saved", id, token), r#","session":"#, &text(session), "}"]);
+}
+
 /// The lease is lost.
 pub(super) fn lost(into: &mut Vec<u8>, id: &str, token: u64) {
     line(into, &[&about("lost", id, token), "}"]);

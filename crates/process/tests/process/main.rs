@@ -4,6 +4,7 @@ mod bench;
 mod command;
 mod conformance;
 mod containment;
+mod conversations;
 mod desk;
 mod escapes;
 mod files;

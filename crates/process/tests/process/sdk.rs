@@ -79,7 +79,8 @@ async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
         let saved = book.saved.lock().expect("no test panicked").clone();
         assert_eq!(saved, [("new".into(), "\"did new\"".into()), ("extra".into(), "null".into())]);
         let received = heard(&notes);
-        let printed = EventBody::Log { level: Level::Info, stream: LogStream::Stdout, text: "beginning".into() };
+        let printed =
+            EventBody::Log { level: Level::Info, stream: LogStream::Stdout, text: "beginning".into() };
         assert!(received.contains(&printed), "{received:?}");
         assert!(
             received.contains(&EventBody::Progress { done: 1, total: Some(2), note: Some("so far".into()) }),

@@ -210,6 +210,30 @@ def run(task, do, how):
         send(type="file", **task.of, path="../secret")
         send(type="log", **task.of, level="warn", message="mind this")
         task.done()
+    elif do == "converse":
+        send(type="session", **task.of, session="s-1")
+        answer = receive()
+        assert (answer["type"], answer["session"]) == ("saved", "s-1"), answer
+        send(type="prompt", **task.of, text="Review it.")
+        send(type="message", **task.of, role="user", text="Hello")
+        send(type="thinking", **task.of, text="Hm")
+        send(type="tool_call", **task.of, call="c1", tool="Read", input={"path": "a"})
+        send(type="tool_result", **task.of, call="c1", output="no such file", error=True)
+        send(type="usage", **task.of, model="m", input_tokens=3, output_tokens=4, cost_usd=0.25)
+        task.done(how)
+    elif do == "flood-messages":
+        for number in range(how):
+            send(type="log", **task.of, message="line %d" % number)
+            send(type="message", **task.of, text=str(number))
+        task.done()
+    elif do == "message-and-die":
+        send(type="message", **task.of, text="last words")
+        send(type="usage", **task.of, input_tokens=7)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif do == "stop-when-asked":
+        ignore_term()
+        frame = until("cancel")
+        task.failed(**{"class": "permanent", "message": frame["reason"]})
     elif do == "file-and-die":
         send(type="file", **task.of, path=how)
         os.kill(os.getpid(), signal.SIGKILL)
