@@ -386,7 +386,11 @@ impl Builder {
             },
             settings: self.changes,
             unclassed: self.unclassed,
-            listener: self.callbacks.map(|callbacks| Arc::new(callbacks) as Arc<dyn EndListener>),
+            listeners: self
+                .callbacks
+                .map(|callbacks| Arc::new(callbacks) as Arc<dyn EndListener>)
+                .into_iter()
+                .collect(),
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());

@@ -27,6 +27,9 @@ pub struct AttemptEnded {
 
 type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
+/// The name under which the callbacks of a queue are subscribed.
+const SUBSCRIBER: &str = "callbacks";
+
 /// The callbacks of a pool. Without any, the pool writes no outbox entries.
 #[derive(Clone, Default)]
 pub(crate) struct Callbacks {
@@ -64,6 +67,10 @@ impl Callbacks {
 
 #[async_trait]
 impl EndListener for Callbacks {
+    fn subscriber(&self) -> &str {
+        SUBSCRIBER
+    }
+
     fn wants(&self) -> OutboxFilter {
         EndKind::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
     }

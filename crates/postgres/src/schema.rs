@@ -269,7 +269,8 @@ DROP FUNCTION ostler.enqueue(text, text, jsonb, integer, timestamptz, text, text
 
 // Typed events: `data` says what the event has beside its text. A text that is too long for a row is in `chunk`, compressed
 // and in parts; so is a long output (owner 0). `event_lossless` holds the events that a reader looks for among log lines.
-// `conversation` is what an attempt asked of a model, and what that cost.
+// `conversation` is what an attempt asked of a model, and what that cost. Each subscriber of a queue has its own entries in
+// the outbox; `taken` counts how often one was taken.
 const V6: &str = "
 ALTER TABLE ostler.event ADD COLUMN version smallint NOT NULL DEFAULT 0, ADD COLUMN text text;
 CREATE INDEX event_lossless ON ostler.event(task, number, kind) WHERE kind <> 0 AND kind <> 3;
@@ -278,6 +279,13 @@ CREATE TABLE ostler.chunk(
     PRIMARY KEY(task, owner, part)
 );
 ALTER TABLE ostler.chunk ALTER COLUMN bytes SET STORAGE EXTERNAL;
+ALTER TABLE ostler.telling RENAME TO outbox;
+ALTER TABLE ostler.outbox ADD COLUMN subscriber text COLLATE \"C\" NOT NULL DEFAULT 'callbacks',
+    ADD COLUMN taken integer NOT NULL DEFAULT 0;
+DROP INDEX ostler.telling_untold;
+ALTER INDEX ostler.telling_taken RENAME TO outbox_taken;
+ALTER INDEX ostler.telling_task RENAME TO outbox_task;
+CREATE INDEX outbox_untaken ON ostler.outbox(queue, subscriber, number) WHERE session IS NULL;
 CREATE TABLE ostler.conversation(
     task bigint NOT NULL, token bigint NOT NULL, session text, prompt bigint, usage text NOT NULL,
     PRIMARY KEY(task, token)
@@ -290,8 +298,8 @@ pub(crate) const CLEAR: &str = "
 DELETE FROM ostler.queue; DELETE FROM ostler.lane; DELETE FROM ostler.lane_delta; DELETE FROM ostler.task;
 DELETE FROM ostler.unique_key; DELETE FROM ostler.limits; DELETE FROM ostler.unused_key;
 DELETE FROM ostler.edge; DELETE FROM ostler.freed;
-DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.telling;
+DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.outbox;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker;
-SELECT setval(pg_get_serial_sequence('ostler.telling', 'number'), 1, false);
+SELECT setval(pg_get_serial_sequence('ostler.outbox', 'number'), 1, false);
 ";

@@ -14,7 +14,7 @@ use ostler_store::calls::{
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
@@ -276,12 +276,18 @@ impl Store for Postgres {
         &self,
         session: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
         check_name("queue", queue)?;
-        check_len("tellings", limit, MAX_PAGE)?;
-        let asks = outbox::OutboxQuery { session, queue: queue.to_owned(), wants, limit };
+        check_name("subscriber", subscriber)?;
+        check_len("outbox entries", limit, MAX_PAGE)?;
+        let asks = outbox::OutboxQuery {
+            session,
+            queue: queue.to_owned(),
+            subscriber: subscriber.to_owned(),
+            limit,
+        };
         self.transactor
             .write(outbox::locks(session), &asks, |tx, asks| Box::pin(outbox::take(tx, asks)))
             .await

@@ -143,7 +143,7 @@ pub struct PoolConfig {
     /// Settings that the node applies to the queue. Every live node that serves the queue must have the same.
     pub settings: Vec<QueueChange>,
     /// Receives the outcomes of the queue's attempts.
-    pub listener: Option<Arc<dyn EndListener>>,
+    pub listeners: Vec<Arc<dyn EndListener>>,
     /// The class of unclassified failures.
     pub unclassed: Unclassed,
 }
@@ -195,7 +195,7 @@ impl PoolConfig {
             beginning: StartMode::Lazy,
             grace: Duration::from_secs(5),
             settings: Vec::new(),
-            listener: None,
+            listeners: Vec::new(),
             unclassed: Unclassed::default(),
         }
     }

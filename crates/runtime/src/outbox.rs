@@ -30,6 +30,10 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// Receives the outcomes of a queue's attempts.
 #[async_trait]
 pub trait EndListener: Send + Sync {
+    /// The name of the subscriber that it delivers to. Each subscriber of a queue hears of every outcome that it wants; of
+    /// several nodes with the same one, each outcome is delivered by one.
+    fn subscriber(&self) -> &str;
+
     /// The outcomes it wants to receive.
     fn wants(&self) -> OutboxFilter;
 
@@ -126,7 +130,7 @@ impl OutboxDispatcher {
             return DispatchRound::Busy;
         }
         let entries =
-            match self.store.take_outbox(self.session, &self.queue, self.listener.wants(), room).await {
+            match self.store.take_outbox(self.session, &self.queue, self.listener.subscriber(), room).await {
                 Ok(OutboxAnswer::Entries(entries)) => entries,
                 Ok(OutboxAnswer::SessionEnded) => return DispatchRound::Ended,
                 Err(_) => return DispatchRound::Away,
@@ -175,6 +179,10 @@ fn ended(
 
 async fn deliver(store: Arc<dyn Store>, listener: Arc<dyn EndListener>, entry: OutboxEntry) -> Ack {
     let number = entry.number;
+    // Another program with the same subscriber may want more.
+    if !listener.wants().has(entry.what) {
+        return number.into();
+    }
     // The task has been removed.
     let Some(found) = find(store.as_ref(), entry.task).await else { return number.into() };
     let patience = listener.patience();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ostler_core::{SessionId, Timestamp};
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
+use ostler_store::outbox::Subscription;
 use ostler_store::schedules::PutAnswer;
 use ostler_store::{MAX_NODE_COMMANDS, Store};
 use tokio::sync::{Mutex, mpsc};
@@ -120,7 +121,7 @@ impl NodeSession {
         let mut worker_sets = Vec::new();
         let (mut dispatchers, over) = (JoinSet::new(), CancellationToken::new());
         for pool in &config.pools {
-            if let Some(listener) = &pool.listener {
+            for listener in &pool.listeners {
                 let dispatcher = OutboxDispatcher {
                     store: Arc::clone(store),
                     session,
@@ -323,11 +324,13 @@ async fn bring_settings(
         store.configure(&pool.queue, pool.settings.clone()).await?;
     }
     for pool in &config.pools {
-        if let Some(listener) = &pool.listener {
-            let (wants, now) = (listener.wants(), store.queue_settings(&pool.queue).await?.outbox);
-            if now.and(wants) != now {
-                // Adds to the outbox filter without removing what others want, even if two nodes start at once.
-                store.configure(&pool.queue, vec![QueueChange::AlsoOutbox(wants)]).await?;
+        for listener in &pool.listeners {
+            let subscription =
+                Subscription { name: listener.subscriber().to_owned(), wants: listener.wants() };
+            let now = store.queue_settings(&pool.queue).await?.subscribers.wants_of(&subscription.name);
+            if now.and(subscription.wants) != now {
+                // Adds to what the subscriber wants, and removes nothing, even if two nodes start at once.
+                store.configure(&pool.queue, vec![QueueChange::AlsoSubscribe(subscription)]).await?;
             }
         }
     }

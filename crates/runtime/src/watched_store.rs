@@ -15,7 +15,7 @@ use ostler_store::calls::{
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
@@ -139,12 +139,12 @@ impl Store for WatchedStore {
         &self,
         session: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
         self.watch(
             verb("take_outbox", Proof::Read, Input::Own),
-            self.store.take_outbox(session, queue, wants, limit),
+            self.store.take_outbox(session, queue, subscriber, limit),
         )
         .await
     }

@@ -194,7 +194,7 @@ pub async fn end_late<T: Tx>(
         limit_keys::settle(tx, task.limit, &rules).await?;
         let attempt = task.claimed.attempt - 1;
         let end = OutboxInput { lane: task.lane, slot: task.slot, attempt, state: &state, outcome: None };
-        note(tx, lanes.settings.outbox, &end).await?;
+        note(tx, &lanes.settings.subscribers, &end).await?;
         if task.awaited {
             dependents::ended(tx, task.slot).await?;
         }

@@ -8,7 +8,7 @@ use ostler_core::{
 };
 use ostler_store::calls::NewTask;
 use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
-use ostler_store::outbox::OutboxFilter;
+use ostler_store::outbox::{OutboxFilter, Subscribers};
 use serde::{Deserialize, Serialize};
 
 use crate::value::Unreadable;
@@ -235,16 +235,34 @@ pub fn overrides_of(row: &OverridesRow) -> Overrides {
     }
 }
 
-/// The outbox filter as text: its names, with spaces between; `None` when it is empty.
-pub fn outbox_filter_text(tell: OutboxFilter) -> Option<String> {
-    let names: Vec<&str> =
-        EndKind::ALL.into_iter().filter(|what| tell.has(*what)).map(EndKind::name).collect();
-    (!names.is_empty()).then(|| names.join(" "))
+/// The subscribers as text: a JSON object that has the names of their outcomes, with spaces between; `None` when there are none.
+pub fn subscribers_text(subscribers: &Subscribers) -> Option<String> {
+    let wants = |wants: OutboxFilter| {
+        let names = EndKind::ALL.into_iter().filter(|what| wants.has(*what)).map(EndKind::name);
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let all: BTreeMap<&str, String> =
+        subscribers.iter().map(|(name, wanted)| (name, wants(wanted))).collect();
+    (!all.is_empty()).then(|| serde_json::to_string(&all).expect("it has only texts"))
 }
 
-/// The outbox filter that a text has. Words of later versions are ignored.
-pub fn outbox_filter_from(text: Option<String>) -> OutboxFilter {
-    text.unwrap_or_default().split(' ').filter_map(EndKind::named).collect()
+/// The subscriber of a queue whose text names outcomes alone, as versions without names have written it.
+const NAMELESS: &str = "callbacks";
+
+/// The subscribers that a text has. Words of later versions are ignored.
+pub fn subscribers_from(text: Option<String>) -> Readable<Subscribers> {
+    let wants = |text: &str| text.split(' ').filter_map(EndKind::named).collect::<OutboxFilter>();
+    match text {
+        None => Ok(Subscribers::default()),
+        Some(text) if !text.starts_with('{') => {
+            Ok([(NAMELESS.to_owned(), wants(&text))].into_iter().collect())
+        }
+        Some(text) => {
+            let all: BTreeMap<String, String> =
+                serde_json::from_str(&text).map_err(|error| Unreadable(error.to_string()))?;
+            Ok(all.into_iter().map(|(name, text)| (name, wants(&text))).collect())
+        }
+    }
 }
 
 /// An order, with the version of its form in front, so that a later one can tell.

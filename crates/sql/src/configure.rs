@@ -6,6 +6,7 @@ use ostler_store::{Error, check_settings};
 
 use crate::gates;
 use crate::limit_keys;
+use crate::outbox::drop_entries;
 use crate::tx::{Tx, key_rules};
 
 /// Changes the settings. Settings that do not fit together are refused before anything is written.
@@ -23,6 +24,11 @@ pub async fn configure<T: Tx>(
     let id = tx.queue_or_new(name).await?.id;
     let limits = change_gates(tx, name, &before, changes).await?;
     tx.set_settings(name, &settings).await?;
+    for change in changes {
+        if let QueueChange::Unsubscribe(subscriber) = change {
+            drop_entries(tx, id, subscriber).await?;
+        }
+    }
     let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
     let now = key_rules(tx, name).await?.looked_at();
     if rules(&before) == rules(&settings) {

@@ -32,7 +32,8 @@ pub async fn end_attempt<T: Tx>(
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
     let outcome = &bounded(outcome);
     let settings = tx.queue_or_new(&task.queue).await?.settings.clone();
-    let (now, tell) = (tx.now(), settings.outbox);
+    let subscribers = settings.subscribers.clone();
+    let now = tx.now();
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
     let transition = decide(&facts, outcome, &policy, now);
     let attempt = record_end(tx, found, outcome, ran).await?;
@@ -63,7 +64,7 @@ pub async fn end_attempt<T: Tx>(
     limit_keys::settle(tx, found.limit, &rules).await?;
     let end =
         OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
-    note(tx, tell, &end).await?;
+    note(tx, &subscribers, &end).await?;
     if found.awaited && state.name().is_terminal() {
         dependents::ended(tx, found.slot).await?;
     }

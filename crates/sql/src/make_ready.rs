@@ -82,13 +82,14 @@ pub async fn run<T: Tx>(tx: &mut T, batch: usize) -> Result<MadeReady, T::Error>
 async fn expire<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<(), T::Error> {
     let task = &found.task;
     let Some(state) = too_late(task.not_after, task.deadline, tx.now()) else { return Ok(()) };
-    let filter = tx.queue(&task.queue).await?.map(|queue| queue.settings.outbox).unwrap_or_default();
+    let subscribers =
+        tx.queue(&task.queue).await?.map(|queue| queue.settings.subscribers.clone()).unwrap_or_default();
     set_state(tx, found.slot, found.lane, found.limit, Phase::of(&task.state), &state).await?;
     let rules = key_rules(tx, &task.queue).await?;
     limit_keys::settle(tx, found.limit, &rules).await?;
     let end =
         OutboxInput { lane: found.lane, slot: found.slot, attempt: task.runs, state: &state, outcome: None };
-    note(tx, filter, &end).await?;
+    note(tx, &subscribers, &end).await?;
     ended_in_queue(tx, found).await
 }
 

@@ -135,7 +135,7 @@ async fn remove<T: Tx>(tx: &mut T, slot: i64, cascade: &mut usize) -> Result<boo
         "DELETE FROM ostler.event WHERE task = $1",
         "DELETE FROM ostler.chunk WHERE task = $1",
         "DELETE FROM ostler.conversation WHERE task = $1",
-        "DELETE FROM ostler.telling WHERE task = $1",
+        "DELETE FROM ostler.outbox WHERE task = $1",
         "DELETE FROM ostler.unique_key WHERE task = $1",
     ] {
         tx.exec(sql, params![slot]).await?;

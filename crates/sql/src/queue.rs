@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ostler_core::{Gate, GateRules, VirtualTime};
 use ostler_store::views::QueueSettings;
 
-use crate::codec::{kinds_from, outbox_filter_from, overrides_from};
+use crate::codec::{kinds_from, overrides_from, subscribers_from};
 use crate::gate_codec::read_rules;
 use crate::value::Row;
 
@@ -56,7 +56,7 @@ pub fn settings_from<R: Row>(row: &R, first: usize) -> Result<QueueSettings, R::
         key_concurrency: row.get(first + 2)?,
         overrides: overrides_from(row.get(first + 3)?).map_err(R::unreadable)?,
         kinds: kinds_from(row.get(first + 4)?).map_err(R::unreadable)?,
-        outbox: outbox_filter_from(row.get(first + 5)?),
+        subscribers: subscribers_from(row.get(first + 5)?).map_err(R::unreadable)?,
         ..QueueSettings::default()
     };
     read_rules(row.get(first + 6)?, &mut settings).map_err(R::unreadable)?;

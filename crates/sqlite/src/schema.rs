@@ -168,7 +168,8 @@ ALTER TABLE session ADD COLUMN expires_at INTEGER;
 
 // Typed events: `data` says what the event has beside its text. A text that is too long for a row is in `chunk`, compressed
 // and in parts; so is a long output (owner 0). `lossless` holds the events that a reader looks for among log lines.
-// `conversation` is what an attempt asked of a model, and what that cost.
+// `conversation` is what an attempt asked of a model, and what that cost. Each subscriber of a queue has its own entries in
+// the outbox; `taken` counts how often one was taken.
 const V5: &str = "
 ALTER TABLE event ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE event ADD COLUMN text TEXT;
@@ -177,6 +178,13 @@ CREATE TABLE chunk(
     task INTEGER NOT NULL, owner INTEGER NOT NULL, part INTEGER NOT NULL, size INTEGER NOT NULL, bytes BLOB NOT NULL,
     PRIMARY KEY(task, owner, part)
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE telling RENAME TO outbox;
+ALTER TABLE outbox ADD COLUMN subscriber TEXT NOT NULL DEFAULT 'callbacks';
+ALTER TABLE outbox ADD COLUMN taken INTEGER NOT NULL DEFAULT 0;
+DROP INDEX untold;
+DROP INDEX telling_task;
+CREATE INDEX untaken ON outbox(queue, subscriber, number) WHERE session IS NULL;
+CREATE INDEX outbox_task ON outbox(task);
 CREATE TABLE conversation(
     task INTEGER NOT NULL, token INTEGER NOT NULL, session TEXT, prompt INTEGER, usage TEXT NOT NULL,
     PRIMARY KEY(task, token)

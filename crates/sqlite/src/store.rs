@@ -17,7 +17,7 @@ use ostler_store::calls::{
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
@@ -255,25 +255,29 @@ impl Store for Sqlite {
         &self,
         session: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
         check_name("queue", queue)?;
-        check_len("tellings", limit, MAX_PAGE)?;
+        check_name("subscriber", subscriber)?;
+        check_len("outbox entries", limit, MAX_PAGE)?;
         let (queue, liveness, checks) = (queue.to_owned(), Arc::clone(&self.liveness), self.checks);
-        let asked = queue.clone();
+        let (asked, subscriber) = (queue.clone(), subscriber.to_owned());
+        let name = subscriber.clone();
         let look = move |conn: &Connection| {
             let live = sessions::is_open(conn, session)? && liveness.is_in_time(session);
             if !checks.pass(Check::HearSession, live) {
                 return Ok(Some(OutboxAnswer::SessionEnded));
             }
-            Ok((!outbox::any(conn, &asked, wants)?).then(|| OutboxAnswer::Entries(Vec::new())))
+            Ok((!outbox::any(conn, &asked, &name)?).then(|| OutboxAnswer::Entries(Vec::new())))
         };
         // Usually there is nothing to dispatch; skip the write.
         if let Some(heard) = self.readers.read(look).await? {
             return Ok(heard);
         }
-        self.writer.write("take_outbox", move |tx| outbox::take(tx, session, &queue, wants, limit)).await
+        self.writer
+            .write("take_outbox", move |tx| outbox::take(tx, session, &queue, &subscriber, limit))
+            .await
     }
 
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {

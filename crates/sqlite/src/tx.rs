@@ -17,7 +17,7 @@ use crate::log_epoch;
 use crate::move_source;
 use crate::row::{Uid, ttl_from};
 use crate::shared_tx::{RowRef, text};
-use ostler_sql::codec::{kinds_text, outbox_filter_text, overrides_text};
+use ostler_sql::codec::{kinds_text, overrides_text, subscribers_text};
 use ostler_sql::gate_codec::{gate_from, gate_text, rules_text};
 use ostler_sql::gates::ANY_SHUT;
 use ostler_sql::queue::settings_from;
@@ -251,7 +251,7 @@ impl<'a> Tx<'a> {
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
         let ends = EndEffects {
-            tell: settings.outbox,
+            tell: settings.subscribers.any(),
             counted: settings.breaker.is_some() || settings.concurrency.is_some(),
         };
         self.cache.ends.insert(lane, ends);
@@ -300,7 +300,7 @@ impl<'a> Tx<'a> {
             settings.key_concurrency,
             overrides_text(&settings.overrides),
             kinds_text(&settings.kinds),
-            outbox_filter_text(settings.outbox),
+            subscribers_text(&settings.subscribers),
             rules_text(settings)
         ])?;
         Ok(())

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
 use crate::node_commands::{NodeCommand, Reply};
-use crate::outbox::Ack;
+use crate::outbox::{Ack, MAX_SUBSCRIBERS, Subscription};
 use crate::schedules::{Firing, Schedule};
 use crate::unique::Unique;
 use crate::views::QueueSettings;
@@ -223,6 +223,9 @@ impl Bounds {
                     check_name("kind", kind)?;
                     check_overrides(overrides)?;
                 }
+                QueueChange::Subscribe(Subscription { name, .. })
+                | QueueChange::AlsoSubscribe(Subscription { name, .. })
+                | QueueChange::Unsubscribe(name) => check_name("subscriber", name)?,
                 QueueChange::Rate(rates) | QueueChange::KeyRate(rates) => check_rates(rates)?,
                 QueueChange::Breaker(Some(breaker)) => check_breaker(breaker)?,
                 QueueChange::OpenKeyBreaker { key, .. }
@@ -234,9 +237,7 @@ impl Bounds {
                 | QueueChange::KeyConcurrency(_)
                 | QueueChange::KeyPath(_)
                 | QueueChange::CostPath(_)
-                | QueueChange::Outbox(_)
                 | QueueChange::SetBy(_)
-                | QueueChange::AlsoOutbox(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)
                 | QueueChange::ResetBreaker
@@ -268,6 +269,7 @@ pub fn check_replacement(unique: Option<&Unique>, after: usize) -> Result<(), Er
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
+    check_len("subscribers of a queue", settings.subscribers.len(), MAX_SUBSCRIBERS)?;
     check_len("kinds with a policy of their own", settings.kinds.len(), MAX_KINDS)
 }
 

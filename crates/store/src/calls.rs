@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::gates::{BreakerSetting, SetBy};
 use crate::lease::{Lease, LeaseRef};
 use crate::node_commands::NumberedCommand;
-use crate::outbox::OutboxFilter;
+use crate::outbox::Subscription;
 use crate::paths::PayloadPath;
 use crate::unique::Unique;
 
@@ -442,10 +442,12 @@ pub enum QueueChange {
     Overrides(Overrides),
     /// The policy values of its tasks of this kind; when empty, those of the queue apply again.
     KindOverrides(String, Overrides),
-    /// Which outcomes get outbox entries from now on.
-    Outbox(OutboxFilter),
-    /// Adds to the outcomes that get outbox entries from now on.
-    AlsoOutbox(OutboxFilter),
+    /// Which outcomes this subscriber gets outbox entries for from now on.
+    Subscribe(Subscription),
+    /// Adds to the outcomes that this subscriber gets outbox entries for from now on.
+    AlsoSubscribe(Subscription),
+    /// Removes this subscriber, with its entries.
+    Unsubscribe(String),
     /// Rate limits over all nodes; all windows apply. Empty: no limit.
     Rate(Vec<Rate>),
     /// Rate limits per limit key over all nodes; all windows apply. Empty: no limit.

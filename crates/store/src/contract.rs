@@ -16,7 +16,7 @@ use crate::events::{Event, EventQuery, TextPart, TextRef};
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
-use crate::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use crate::outbox::{Ack, OutboxAnswer};
 use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord};
 use crate::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
@@ -90,13 +90,13 @@ pub trait Store: Send + Sync {
 
     // ---- outbox: outcomes that are delivered at least once ----
 
-    /// Gives a session the oldest outbox entries of a queue that match `wants` and that no session has taken. They stay with the
-    /// session until it acknowledges them or ends; then the unacknowledged ones are available to the next session that asks.
+    /// Gives a session the oldest outbox entries of a queue for this subscriber that no session has taken. They stay with the session
+    /// until it acknowledges them or ends; then the unacknowledged ones are available to the next session that asks.
     async fn take_outbox(
         &self,
         session: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> Result<OutboxAnswer, Error>;
 

@@ -171,8 +171,9 @@ impl QueueChange {
             | Self::CostPath(_)
             | Self::Overrides(_)
             | Self::KindOverrides(..)
-            | Self::Outbox(_)
-            | Self::AlsoOutbox(_)
+            | Self::Subscribe(_)
+            | Self::AlsoSubscribe(_)
+            | Self::Unsubscribe(_)
             | Self::KeyRate(_)
             | Self::OpenKeyBreaker { .. }
             | Self::ResetKeyBreaker(_)

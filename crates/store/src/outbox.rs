@@ -1,5 +1,7 @@
-//! Outbox: outcomes of attempts that callbacks and hooks are notified of, stored in the same transaction until acknowledged. So a
+//! Outbox: outcomes of attempts that subscribers, such as callbacks and hooks, are notified of, stored in the same transaction until acknowledged. So a
 //! callback is called at least once, even when the process is killed between the commit and the call.
+
+use std::collections::BTreeMap;
 
 use ostler_core::{EndKind, Failure, TaskId, Timestamp};
 
@@ -42,6 +44,82 @@ impl FromIterator<EndKind> for OutboxFilter {
     }
 }
 
+/// A named reader of a queue's outbox. Each one gets its own entries, at its own pace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    pub name: String,
+    /// The outcomes that it gets entries for.
+    pub wants: OutboxFilter,
+}
+
+/// Subscribers of one queue.
+pub const MAX_SUBSCRIBERS: usize = 16;
+
+/// The subscribers of a queue, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subscribers(BTreeMap<String, OutboxFilter>);
+
+impl Subscribers {
+    /// The outcomes that any of them wants.
+    #[must_use]
+    pub fn any(&self) -> OutboxFilter {
+        self.0.values().fold(OutboxFilter::NONE, |all, wants| all.and(*wants))
+    }
+
+    /// The names of those that want this outcome.
+    pub fn wanting(&self, what: EndKind) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(_, wants)| wants.has(what)).map(|(name, _)| name.as_str())
+    }
+
+    /// The outcomes that this one wants.
+    #[must_use]
+    pub fn wants_of(&self, name: &str) -> OutboxFilter {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, OutboxFilter)> {
+        self.0.iter().map(|(name, wants)| (name.as_str(), *wants))
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sets the outcomes that one wants; one that wants none is removed.
+    pub fn set(&mut self, Subscription { name, wants }: Subscription) {
+        if wants == OutboxFilter::NONE {
+            self.0.remove(&name);
+        } else {
+            self.0.insert(name, wants);
+        }
+    }
+
+    /// Adds to the outcomes that one wants.
+    pub fn add(&mut self, Subscription { name, wants }: Subscription) {
+        let wants = self.wants_of(&name).and(wants);
+        self.set(Subscription { name, wants });
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+}
+
+impl FromIterator<(String, OutboxFilter)> for Subscribers {
+    fn from_iter<I: IntoIterator<Item = (String, OutboxFilter)>>(all: I) -> Self {
+        let mut subscribers = Self::default();
+        all.into_iter().for_each(|(name, wants)| subscribers.set(Subscription { name, wants }));
+        subscribers
+    }
+}
+
 /// The outcome of an attempt, to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxEntry {
@@ -58,6 +136,8 @@ pub struct OutboxEntry {
     pub failure: Option<Failure>,
     /// When the next attempt may start, if there will be one.
     pub run_at: Option<Timestamp>,
+    /// How often it was taken before. A subscriber that died before the acknowledgement may have handled it.
+    pub earlier: u32,
 }
 
 /// The acknowledgement of an outbox entry.

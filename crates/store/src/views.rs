@@ -14,7 +14,7 @@ use crate::calls::QueueChange;
 use crate::error::Error;
 use crate::gates::{BreakerSetting, KeyRecord, SetBy};
 use crate::node_commands::Reply;
-use crate::outbox::OutboxFilter;
+use crate::outbox::Subscribers;
 use crate::paths::PayloadPath;
 
 /// A task with everything that belongs to it, except its events.
@@ -380,8 +380,8 @@ pub struct QueueSettings {
     pub overrides: Overrides,
     /// The policy values of the tasks of a kind, which override the queue's.
     pub kinds: BTreeMap<String, Overrides>,
-    /// Which outcomes get outbox entries.
-    pub outbox: OutboxFilter,
+    /// Which outcomes get outbox entries, and for which subscribers.
+    pub subscribers: Subscribers,
     /// Rate limits over all nodes.
     pub rate: Vec<Rate>,
     /// Rate limits per limit key, over all nodes.
@@ -410,8 +410,9 @@ impl QueueSettings {
             QueueChange::KindOverrides(kind, overrides) => {
                 self.kinds.insert(kind, overrides);
             }
-            QueueChange::Outbox(tell) => self.outbox = tell,
-            QueueChange::AlsoOutbox(tell) => self.outbox = self.outbox.and(tell),
+            QueueChange::Subscribe(subscription) => self.subscribers.set(subscription),
+            QueueChange::AlsoSubscribe(subscription) => self.subscribers.add(subscription),
+            QueueChange::Unsubscribe(name) => self.subscribers.remove(&name),
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,

@@ -12,7 +12,7 @@ use ostler_store::calls::{
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::jobs::{NewJob, queue_of};
-use ostler_store::outbox::OutboxFilter;
+use ostler_store::outbox::{OutboxFilter, Subscription};
 use ostler_store::schedules::{Firing, Schedule, TaskTemplate};
 use ostler_store::unique::Unique;
 use ostler_store::{Clock, Lease, Store};
@@ -137,7 +137,10 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
             vec![
                 QueueChange::KeyConcurrency(Some(1)),
                 QueueChange::Limit(Some(100_000)),
-                QueueChange::Outbox(OutboxFilter::ALL),
+                QueueChange::Subscribe(Subscription {
+                    name: "callbacks".to_owned(),
+                    wants: OutboxFilter::ALL,
+                }),
                 QueueChange::KindOverrides("sort".to_owned(), kind),
                 QueueChange::KeyRate(vec![Rate::even(1_000, LONG)]),
                 QueueChange::OpenKeyBreaker { key: "shut".to_owned(), until: Some(clock.now().after(LONG)) },

@@ -328,7 +328,7 @@ async fn start(
         }
         pool.settings.extend(limits.changes);
         pool.settings.extend(kinds(&before, said));
-        pool.listener = listener(said, &tools)?;
+        pool.listeners = listener(said, &tools)?.into_iter().collect();
     }
     let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let parts = NodeDeps { store: Arc::clone(&store), clock: Arc::new(SystemClock), ids };

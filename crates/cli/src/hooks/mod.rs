@@ -107,6 +107,10 @@ impl Hooks {
 
 #[async_trait]
 impl EndListener for Hooks {
+    fn subscriber(&self) -> &str {
+        "hooks"
+    }
+
     fn wants(&self) -> OutboxFilter {
         OutboxFilter::NONE.with(EndKind::Failed)
     }

@@ -53,6 +53,10 @@ impl Reporter {
 
 #[async_trait]
 impl EndListener for Reporter {
+    fn subscriber(&self) -> &str {
+        "map"
+    }
+
     fn wants(&self) -> OutboxFilter {
         OutboxFilter::NONE.with(EndKind::Completed).with(EndKind::Failed)
     }

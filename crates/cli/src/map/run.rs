@@ -159,7 +159,7 @@ impl Mapping<'_> {
         let command = Command::of_payload(supervisor.clone(), policy())?;
         let executor = Arc::new(CountedCommands { command, tally: Arc::clone(&tally) });
         let listener: Arc<dyn EndListener> = Arc::clone(&reporter) as Arc<dyn EndListener>;
-        let pool = PoolConfig { listener: Some(listener), ..pool_of(executor, job, spec) };
+        let pool = PoolConfig { listeners: vec![listener], ..pool_of(executor, job, spec) };
         let (store_news, news) = mpsc::channel(MAX_NEWS);
         let config = NodeConfig {
             retention: self.place.keep(),

@@ -286,9 +286,10 @@ impl MemoryState {
             | QueueChange::CostPath(_)
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
-            | QueueChange::Outbox(_)
+            | QueueChange::Subscribe(_)
             | QueueChange::SetBy(_)
-            | QueueChange::AlsoOutbox(_)
+            | QueueChange::AlsoSubscribe(_)
+            | QueueChange::Unsubscribe(_)
             | QueueChange::Rate(_)
             | QueueChange::KeyRate(_) => {}
         }

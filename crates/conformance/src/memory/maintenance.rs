@@ -93,6 +93,9 @@ impl MemoryState {
             keys.extend(self.change_gates(name, &change));
             // A caller that waits for the gate of the queue asks again.
             self.rings.ready |= change.moves_gates();
+            if let QueueChange::Unsubscribe(subscriber) = &change {
+                self.drop_entries(name, subscriber);
+            }
             self.queues.entry(name.to_owned()).or_default().settings.apply(change);
         }
         // The ready tasks of a resumed queue can be claimed again.

@@ -32,7 +32,7 @@ use ostler_store::calls::{
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
@@ -157,12 +157,13 @@ impl Store for Memory {
         &self,
         session: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> Result<OutboxAnswer, Error> {
         check_name("queue", queue)?;
-        check_len("tellings", limit, MAX_PAGE)?;
-        Ok(self.write(|book| book.take_outbox(session, queue, wants, limit)))
+        check_name("subscriber", subscriber)?;
+        check_len("outbox entries", limit, MAX_PAGE)?;
+        Ok(self.write(|book| book.take_outbox(session, queue, subscriber, limit)))
     }
 
     async fn ack_outbox(&self, session: SessionId, deliveries: Vec<Ack>) -> Result<(), Error> {

@@ -5,11 +5,12 @@ use ostler_core::{EventBody, Outcome, SessionId, State, end_kind};
 use super::state::{MemoryState, Slot};
 use ostler_store::Check;
 use ostler_store::events::Event;
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry};
 
 /// An outbox entry, its task, and the session that has taken it.
 pub(super) struct Kept {
     telling: OutboxEntry,
+    subscriber: String,
     pub(super) slot: Slot,
     taken: Option<SessionId>,
 }
@@ -17,10 +18,10 @@ pub(super) struct Kept {
 impl MemoryState {
     /// Adds an outbox entry for the task's current state, if its queue wants one.
     pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
-        let tell = self.queue_settings(slot).outbox;
+        let subscribers = self.queue_settings(slot).subscribers.clone();
         let at = self.now;
         let task = self.task(slot);
-        let Some(what) = end_kind(&task.state, outcome).filter(|what| tell.has(*what)) else { return };
+        let Some(what) = end_kind(&task.state, outcome) else { return };
         let run_at = match task.state {
             State::Queued { run_at, .. } => Some(run_at),
             State::Claimed { .. }
@@ -31,18 +32,22 @@ impl MemoryState {
         };
         let (queue, task, kind, attempt) = (task.queue.clone(), task.id, task.kind.clone(), task.runs);
         let failure = outcome.and_then(Outcome::failure).cloned();
-        let number = self.next_telling;
-        self.next_telling += 1;
-        let telling = OutboxEntry { number, queue, task, kind, attempt, what, at, failure, run_at };
-        self.tellings.push(Kept { telling, slot, taken: None });
-        self.rings.ready = true;
+        let entry =
+            OutboxEntry { number: 0, queue, task, kind, attempt, what, at, failure, run_at, earlier: 0 };
+        for subscriber in subscribers.wanting(what) {
+            let number = self.next_telling;
+            self.next_telling += 1;
+            let telling = OutboxEntry { number, ..entry.clone() };
+            self.tellings.push(Kept { telling, subscriber: subscriber.to_owned(), slot, taken: None });
+            self.rings.ready = true;
+        }
     }
 
     pub(super) fn take_outbox(
         &mut self,
         id: SessionId,
         queue: &str,
-        wants: OutboxFilter,
+        subscriber: &str,
         limit: usize,
     ) -> OutboxAnswer {
         let live = self.is_live(id);
@@ -50,11 +55,12 @@ impl MemoryState {
             return OutboxAnswer::SessionEnded;
         }
         let free = |kept: &&mut Kept| {
-            kept.telling.queue == queue && wants.has(kept.telling.what) && kept.taken.is_none()
+            kept.telling.queue == queue && kept.subscriber == subscriber && kept.taken.is_none()
         };
         let taken = self.tellings.iter_mut().filter(free).take(limit).map(|kept| {
             kept.taken = Some(id);
-            kept.telling.clone()
+            kept.telling.earlier += 1;
+            OutboxEntry { earlier: kept.telling.earlier - 1, ..kept.telling.clone() }
         });
         OutboxAnswer::Entries(taken.collect())
     }
@@ -73,6 +79,11 @@ impl MemoryState {
             let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
             entry.events.push(Event { number, at, token, body: EventBody::Warning { text }, cut: None });
         }
+    }
+
+    /// Removes the entries of a subscriber of a queue.
+    pub(super) fn drop_entries(&mut self, queue: &str, subscriber: &str) {
+        self.tellings.retain(|kept| kept.telling.queue != queue || kept.subscriber != subscriber);
     }
 
     /// Releases the unacknowledged entries of a session that ends.

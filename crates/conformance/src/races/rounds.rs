@@ -16,7 +16,7 @@ use ostler_store::calls::{
     CancelAnswer, ClaimAnswer, Expired, Finished, Prune, QueueChange, Renewed, Replay, ReplayAnswer, Report,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting};
-use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::views::TaskDetail;
 
 macro_rules! races {
@@ -65,7 +65,7 @@ async fn claim(store: Arc<dyn Store>, scene: Arc<Scene>, session: SessionId) -> 
 }
 
 async fn hear(store: Arc<dyn Store>, session: SessionId) -> Vec<TaskId> {
-    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("hear answers") {
+    match store.take_outbox(session, QUEUE, "callbacks", 10).await.expect("hear answers") {
         OutboxAnswer::Entries(tellings) => tellings.into_iter().map(|telling| telling.task).collect(),
         OutboxAnswer::SessionEnded => panic!("the session is alive"),
     }
@@ -230,7 +230,11 @@ async fn two_claims(stage: &Stage, stagger: Stagger) -> Side {
 
 async fn two_hearings(stage: &Stage, stagger: Stagger) -> Side {
     let s = &stage.scene;
-    s.configure(QueueChange::Outbox(OutboxFilter::ALL)).await;
+    s.configure(QueueChange::Subscribe(Subscription {
+        name: "callbacks".to_owned(),
+        wants: OutboxFilter::ALL,
+    }))
+    .await;
     let nodes = [s.join().await, s.join().await];
     let id = s.completed(nodes[0]).await;
     let [one, other] = connections(stage);

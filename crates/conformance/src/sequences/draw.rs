@@ -9,13 +9,13 @@ use ostler_core::{
 
 use super::op::{
     Act, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
-    Span, Step, UNIQUE_KEYS, Via,
+    SUBSCRIBERS, Span, Step, UNIQUE_KEYS, Via,
 };
 use ostler_store::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
 use ostler_store::jobs::{JobChange, JobFilter};
 use ostler_store::node_commands::{NodeCommand, WorkerChoice};
-use ostler_store::outbox::OutboxFilter;
+use ostler_store::outbox::{OutboxFilter, Subscription};
 use ostler_store::paths::PayloadPath;
 use ostler_store::schedules::Activity;
 use ostler_store::views::{Field, Filter, LeaseFilter, ListOrder};
@@ -125,14 +125,30 @@ const SAID: &[Row<Op>] = &[
     (70, "ask for a probe", Drawer::ask_for_a_probe),
     (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),
     (26, "tell of ends", |d| {
-        d.configure(|d| QueueChange::Outbox(if d.chance.chance(70) { OutboxFilter::ALL } else { d.tell() }))
+        d.configure(|d| {
+            let wants = if d.chance.chance(70) { OutboxFilter::ALL } else { d.tell() };
+            QueueChange::Subscribe(d.subscription(wants))
+        })
     }),
-    (20, "tell of more ends", |d| d.configure(|d| QueueChange::AlsoOutbox(d.tell()))),
-    (26, "hear", |d| Op::Hear { session: d.session(), queue: d.queue(), wants: d.tell(), limit: d.below(4) }),
+    (20, "tell of more ends", |d| {
+        d.configure(|d| {
+            let wants = d.tell();
+            QueueChange::AlsoSubscribe(d.subscription(wants))
+        })
+    }),
+    (20, "unsubscribe", |d| {
+        d.configure(|d| QueueChange::Unsubscribe(d.subscription(OutboxFilter::NONE).name))
+    }),
+    (26, "hear", |d| Op::Hear {
+        session: d.session(),
+        queue: d.queue(),
+        subscriber: d.below(SUBSCRIBERS.len()),
+        limit: d.below(4),
+    }),
     (20, "hear for a session that may be over", |d| Op::Hear {
         session: d.any_session(),
         queue: d.queue(),
-        wants: OutboxFilter::ALL,
+        subscriber: d.below(SUBSCRIBERS.len()),
         limit: 3,
     }),
     (26, "told", |d| Op::Told {
@@ -461,6 +477,10 @@ impl Drawer {
     }
 
     // ---- queues and queries ----
+
+    fn subscription(&mut self, wants: OutboxFilter) -> Subscription {
+        Subscription { name: SUBSCRIBERS[self.below(SUBSCRIBERS.len())].to_owned(), wants }
+    }
 
     fn tell(&mut self) -> OutboxFilter {
         EndKind::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()

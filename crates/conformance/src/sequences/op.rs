@@ -8,7 +8,7 @@ use ostler_core::{
 use ostler_store::calls::{QueueChange, Replay, Retention};
 use ostler_store::jobs::{JobChange, JobFilter};
 use ostler_store::node_commands::NodeCommand;
-use ostler_store::outbox::OutboxFilter;
+
 use ostler_store::schedules::Activity;
 use ostler_store::views::Filter;
 
@@ -17,6 +17,7 @@ pub(super) const QUEUES: [&str; 3] = ["amber", "birch", "job 0000000000000000000
 pub(super) const JOBS: [JobId; 2] = [JobId(Id::from_bits(1)), JobId(Id::from_bits(2))];
 pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
 pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
+pub(super) const SUBSCRIBERS: [&str; 2] = ["callbacks", "hooks"];
 pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
 pub(super) const SCHEDULES: [&str; 2] = ["daily", "hourly"];
 pub(super) const SPECS: [&str; 2] = ["0 3 * * *", "every 1h"];
@@ -64,7 +65,7 @@ pub(super) enum Op {
     Release(Vec<Pick>),
     Append { lease: Pick, events: usize },
     SaveStep { lease: Pick, name: usize },
-    Hear { session: usize, queue: usize, wants: OutboxFilter, limit: usize },
+    Hear { session: usize, queue: usize, subscriber: usize, limit: usize },
     Told { session: usize, numbers: Vec<u64> },
     Cancel(Vec<usize>),
     Replay { tasks: Vec<usize>, how: Replay },

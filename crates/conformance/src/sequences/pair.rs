@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::super::fixture::{Constructor, Fixture, Halfway};
 use super::super::picture::{Picture, list_all, survey};
-use super::op::{Act, Names, Op, QUEUES, Step, Via};
+use super::op::{Act, Names, Op, QUEUES, SUBSCRIBERS, Step, Via};
 use super::say::{GrantedLease, Said, Speaker};
 use ostler_store::Checks;
 use ostler_store::Store;
-use ostler_store::outbox::OutboxFilter;
+
 use ostler_store::views::{Filter, LeaseFilter, Survey};
 use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE};
 
@@ -109,8 +109,9 @@ impl Pair {
     async fn hear_the_rest(&mut self, via: Via) -> Result<(), String> {
         self.say(via, &Op::Join { session: LAST, ttl_ms: 60_000 }).await?;
         for queue in 0..QUEUES.len() {
-            self.say(via, &Op::Hear { session: LAST, queue, wants: OutboxFilter::ALL, limit: MAX_PAGE })
-                .await?;
+            for subscriber in 0..SUBSCRIBERS.len() {
+                self.say(via, &Op::Hear { session: LAST, queue, subscriber, limit: MAX_PAGE }).await?;
+            }
         }
         Ok(())
     }

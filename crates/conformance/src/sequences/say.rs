@@ -10,7 +10,7 @@ use ostler_store::events::EventQuery;
 use super::super::picture::{list_all, survey};
 use super::op::{
     Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
-    UNIQUE_KEYS,
+    SUBSCRIBERS, UNIQUE_KEYS,
 };
 use ostler_store::Error;
 use ostler_store::Store;
@@ -116,8 +116,9 @@ impl Speaker {
                 let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };
                 plain(store.save_step(self.lease(*lease), step).await)
             }
-            Op::Hear { session, queue, wants, limit } => {
-                plain(store.take_outbox(self.names.session(*session), QUEUES[*queue], *wants, *limit).await)
+            Op::Hear { session, queue, subscriber, limit } => {
+                let (session, subscriber) = (self.names.session(*session), SUBSCRIBERS[*subscriber]);
+                plain(store.take_outbox(session, QUEUES[*queue], subscriber, *limit).await)
             }
             Op::Told { session, numbers } => {
                 let warning =

@@ -9,7 +9,7 @@ use super::runner::cases;
 use ostler_store::Lease;
 use ostler_store::MAX_PAGE;
 use ostler_store::calls::{Finished, QueueChange, Report};
-use ostler_store::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter};
+use ostler_store::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter, Subscription};
 
 cases![
     nothing_is_told_unless_the_queue_wants_it,
@@ -40,12 +40,19 @@ fn long_story() -> Failure {
     }
 }
 
+/// The subscriber of most cases.
+pub(super) const SUBSCRIBER: &str = "callbacks";
+
+pub(super) fn subscription(name: &str, wants: OutboxFilter) -> Subscription {
+    Subscription { name: name.to_owned(), wants }
+}
+
 pub(super) async fn tell(s: &Scene, tell: OutboxFilter) {
-    s.configure(QueueChange::Outbox(tell)).await;
+    s.configure(QueueChange::Subscribe(subscription(SUBSCRIBER, tell))).await;
 }
 
 pub(super) async fn hear(s: &Scene, session: SessionId, limit: usize) -> Vec<OutboxEntry> {
-    match s.store.take_outbox(session, QUEUE, OutboxFilter::ALL, limit).await.expect("hear answers") {
+    match s.store.take_outbox(session, QUEUE, SUBSCRIBER, limit).await.expect("hear answers") {
         OutboxAnswer::Entries(tellings) => tellings,
         OutboxAnswer::SessionEnded => panic!("{session} is over, and should not be"),
     }
@@ -63,10 +70,7 @@ async fn nothing_is_told_unless_the_queue_wants_it(s: &Scene) {
     assert_eq!(hear(s, node, 10).await, []);
     tell(s, OutboxFilter::ALL).await;
     assert_eq!(hear(s, node, 10).await, [], "what was not noted then is not told now");
-    assert_eq!(
-        s.store.take_outbox(node, "nowhere", OutboxFilter::ALL, 10).await,
-        Ok(OutboxAnswer::Entries(vec![]))
-    );
+    assert_eq!(s.store.take_outbox(node, "nowhere", SUBSCRIBER, 10).await, Ok(OutboxAnswer::Entries(vec![])));
 }
 
 async fn a_completed_task_is_told(s: &Scene) {
@@ -82,6 +86,7 @@ async fn a_completed_task_is_told(s: &Scene) {
     s.finish(lease, Outcome::Success).await;
     let heard = hear(s, node, 10).await;
     let expected = |number, task, attempt, at| OutboxEntry {
+        earlier: 0,
         number,
         queue: QUEUE.to_owned(),
         task,
@@ -108,6 +113,7 @@ async fn a_dead_letter_is_told_with_its_failure(s: &Scene) {
     s.pass(TICK);
     s.finish(lease, Outcome::Failed(long_story())).await;
     let expected = OutboxEntry {
+        earlier: 0,
         number: 1,
         queue: QUEUE.to_owned(),
         task,
@@ -254,7 +260,10 @@ async fn a_change_counts_for_attempts_that_run_already(s: &Scene) {
         s.completed(node).await;
         let lease = s.leased(node).await;
         ends(s, node).await;
-        second.configure(QUEUE, vec![QueueChange::Outbox(wanted)]).await.expect("configure answers");
+        second
+            .configure(QUEUE, vec![QueueChange::Subscribe(subscription(SUBSCRIBER, wanted))])
+            .await
+            .expect("configure answers");
         s.finish_run(lease, Outcome::Success, TICK).await;
         assert_eq!(ends(s, node).await.len(), expected);
         let lease = s.leased(node).await;
@@ -283,11 +292,25 @@ async fn what_is_told_too_takes_nothing_from_others(s: &Scene) {
     // Callers that add to the filter do not know of each other: in either order, neither addition is lost.
     for store in [s.store.as_ref(), second.as_ref()] {
         tell(s, OutboxFilter::NONE).await;
-        store.configure(QUEUE, vec![QueueChange::AlsoOutbox(completed)]).await.expect("configure answers");
-        let settings = s.store.configure(QUEUE, vec![QueueChange::AlsoOutbox(failed)]).await;
-        assert_eq!(settings.expect("configure answers").outbox, completed.with(EndKind::Failed));
-        let again = store.configure(QUEUE, vec![QueueChange::AlsoOutbox(OutboxFilter::NONE)]).await;
-        assert_eq!(again.expect("configure answers").outbox, completed.with(EndKind::Failed));
+        store
+            .configure(QUEUE, vec![QueueChange::AlsoSubscribe(subscription(SUBSCRIBER, completed))])
+            .await
+            .expect("configure answers");
+        let settings = s
+            .store
+            .configure(QUEUE, vec![QueueChange::AlsoSubscribe(subscription(SUBSCRIBER, failed))])
+            .await;
+        assert_eq!(
+            settings.expect("configure answers").subscribers.wants_of(SUBSCRIBER),
+            completed.with(EndKind::Failed)
+        );
+        let again = store
+            .configure(QUEUE, vec![QueueChange::AlsoSubscribe(subscription(SUBSCRIBER, OutboxFilter::NONE))])
+            .await;
+        assert_eq!(
+            again.expect("configure answers").subscribers.wants_of(SUBSCRIBER),
+            completed.with(EndKind::Failed)
+        );
     }
     let node = s.join().await;
     s.completed(node).await;

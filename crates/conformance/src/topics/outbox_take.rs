@@ -1,18 +1,20 @@
 //! Taking outbox entries: each is delivered at least once, by one session at a time.
 
-use ostler_core::{EndKind, EventBody, Outcome, SessionId};
+use ostler_core::{EndKind, EventBody, Outcome, SessionId, TaskId};
 
 use super::super::scene::{QUEUE, Scene, TICK, TTL, heard, invalid};
-use super::outbox::{ends, hear, tell};
+use super::outbox::{SUBSCRIBER, ends, hear, subscription, tell};
 use super::runner::cases;
 use ostler_store::calls::{Claim, ClaimAnswer, NewTask, Prune, QueueChange};
 use ostler_store::events::{Event, EventQuery};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry, OutboxFilter};
+use ostler_store::outbox::{Ack, MAX_SUBSCRIBERS, OutboxAnswer, OutboxEntry, OutboxFilter};
 use ostler_store::{MAX_BATCH, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PAGE};
 
 cases![
     the_oldest_are_heard_first_and_only_of_one_queue,
-    a_session_hears_only_what_it_wants_and_the_rest_is_for_others,
+    each_subscriber_hears_of_every_end_that_it_wants,
+    an_entry_says_how_often_it_was_taken_before,
+    a_subscriber_that_is_removed_leaves_nothing_behind,
     what_one_session_has_taken_no_other_hears,
     what_was_told_is_gone_and_its_number_with_it,
     only_who_has_taken_it_says_that_it_was_told,
@@ -38,7 +40,7 @@ fn numbers(tellings: &[OutboxEntry]) -> Vec<u64> {
 async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     tell(s, OutboxFilter::ALL).await;
     s.store
-        .configure("other", vec![QueueChange::Outbox(OutboxFilter::ALL)])
+        .configure("other", vec![QueueChange::Subscribe(subscription(SUBSCRIBER, OutboxFilter::ALL))])
         .await
         .expect("configure answers");
     let node = s.join().await;
@@ -60,7 +62,7 @@ async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     assert_eq!(numbers(&first), [1, 2, 3]);
     assert_eq!(ends(s, node).await, [(ids[3], EndKind::Completed)]);
     assert_eq!(ends(s, node).await, []);
-    match s.store.take_outbox(node, "other", OutboxFilter::ALL, 10).await.expect("hear answers") {
+    match s.store.take_outbox(node, "other", SUBSCRIBER, 10).await.expect("hear answers") {
         OutboxAnswer::Entries(theirs) => {
             assert_eq!(numbers(&theirs), [5, 6, 7, 8], "the numbers rise over the whole store");
             assert!(theirs.iter().all(|telling| telling.queue == "other"));
@@ -69,17 +71,57 @@ async fn the_oldest_are_heard_first_and_only_of_one_queue(s: &Scene) {
     }
 }
 
-async fn a_session_hears_only_what_it_wants_and_the_rest_is_for_others(s: &Scene) {
+async fn each_subscriber_hears_of_every_end_that_it_wants(s: &Scene) {
     tell(s, OutboxFilter::ALL).await;
+    let failures = OutboxFilter::NONE.with(EndKind::Failed);
+    s.configure(QueueChange::Subscribe(subscription("hooks", failures))).await;
     let [one, other] = [s.join().await, s.join().await];
-    let id = s.completed(one).await;
-    let only = OutboxFilter::NONE.with(EndKind::Failed).with(EndKind::Retry);
-    assert_eq!(s.store.take_outbox(one, QUEUE, only, 10).await, Ok(OutboxAnswer::Entries(vec![])));
-    assert_eq!(
-        s.store.take_outbox(one, QUEUE, OutboxFilter::NONE, 10).await,
-        Ok(OutboxAnswer::Entries(vec![]))
-    );
-    assert_eq!(ends(s, other).await, [(id, EndKind::Completed)]);
+    let completed = s.completed(one).await;
+    let failed = s.dead_letter(one).await;
+    let both = [(completed, EndKind::Completed), (failed, EndKind::Failed)];
+    assert_eq!(ends(s, one).await, both);
+    assert_eq!(ends_of(s, other, "hooks").await, [(failed, EndKind::Failed)], "whatever the other has taken");
+    assert_eq!(ends_of(s, one, "hooks").await, []);
+    assert_eq!(ends_of(s, one, "stranger").await, [], "nothing is kept for a name that never subscribed");
+}
+
+async fn an_entry_says_how_often_it_was_taken_before(s: &Scene) {
+    tell(s, OutboxFilter::ALL).await;
+    let mut node = s.join().await;
+    s.completed(node).await;
+    for earlier in 0..3 {
+        let taken = hear(s, node, 10).await;
+        assert_eq!(taken.iter().map(|entry| entry.earlier).collect::<Vec<_>>(), [earlier]);
+        s.store.leave(node).await.expect("leave answers");
+        node = s.join().await;
+    }
+}
+
+async fn a_subscriber_that_is_removed_leaves_nothing_behind(s: &Scene) {
+    tell(s, OutboxFilter::ALL).await;
+    s.configure(QueueChange::Subscribe(subscription("hooks", OutboxFilter::ALL))).await;
+    let node = s.join().await;
+    let id = s.completed(node).await;
+    s.configure(QueueChange::Unsubscribe("hooks".to_owned())).await;
+    s.completed(node).await;
+    s.configure(QueueChange::Subscribe(subscription("hooks", OutboxFilter::ALL))).await;
+    assert_eq!(ends_of(s, node, "hooks").await, []);
+    assert_eq!(ends(s, node).await[0], (id, EndKind::Completed), "others keep theirs");
+    let many = |count| {
+        (0..count)
+            .map(|at| QueueChange::Subscribe(subscription(&at.to_string(), OutboxFilter::ALL)))
+            .collect()
+    };
+    invalid("too many subscribers", s.store.configure("full", many(MAX_SUBSCRIBERS + 1)).await);
+    s.store.configure("full", many(MAX_SUBSCRIBERS)).await.expect("what fits is taken");
+}
+
+/// The ends that a session takes for a subscriber.
+async fn ends_of(s: &Scene, session: SessionId, subscriber: &str) -> Vec<(TaskId, EndKind)> {
+    match s.store.take_outbox(session, QUEUE, subscriber, 10).await.expect("take_outbox answers") {
+        OutboxAnswer::Entries(entries) => entries.into_iter().map(|entry| (entry.task, entry.what)).collect(),
+        OutboxAnswer::SessionEnded => panic!("the session is alive"),
+    }
 }
 
 async fn what_one_session_has_taken_no_other_hears(s: &Scene) {
@@ -88,10 +130,7 @@ async fn what_one_session_has_taken_no_other_hears(s: &Scene) {
     let id = s.completed(one).await;
     assert_eq!(ends(s, one).await, [(id, EndKind::Completed)]);
     let second = s.fixture.second().await;
-    assert_eq!(
-        second.take_outbox(other, QUEUE, OutboxFilter::ALL, 10).await,
-        Ok(OutboxAnswer::Entries(vec![]))
-    );
+    assert_eq!(second.take_outbox(other, QUEUE, SUBSCRIBER, 10).await, Ok(OutboxAnswer::Entries(vec![])));
     assert_eq!(ends(s, one).await, [], "nor the same one again");
 }
 
@@ -181,12 +220,9 @@ async fn a_session_that_is_over_hears_nothing(s: &Scene) {
     s.store.leave(gone).await.expect("leave answers");
     s.pass(TTL + TICK);
     for session in [late, gone, s.session_id()] {
+        assert_eq!(s.store.take_outbox(session, QUEUE, SUBSCRIBER, 10).await, Ok(OutboxAnswer::SessionEnded));
         assert_eq!(
-            s.store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await,
-            Ok(OutboxAnswer::SessionEnded)
-        );
-        assert_eq!(
-            s.store.take_outbox(session, "nowhere", OutboxFilter::ALL, 10).await,
+            s.store.take_outbox(session, "nowhere", SUBSCRIBER, 10).await,
             Ok(OutboxAnswer::SessionEnded)
         );
     }
@@ -231,9 +267,9 @@ async fn a_new_telling_wakes(s: &Scene) {
 
 async fn bounds_of_hearing_and_telling(s: &Scene) {
     let node = s.join().await;
-    invalid("a large hearing", s.store.take_outbox(node, QUEUE, OutboxFilter::ALL, MAX_PAGE + 1).await);
+    invalid("a large hearing", s.store.take_outbox(node, QUEUE, SUBSCRIBER, MAX_PAGE + 1).await);
     for queue in ["", "a\nb", &"x".repeat(MAX_NAME_BYTES + 1)] {
-        invalid("a queue's name", s.store.take_outbox(node, queue, OutboxFilter::ALL, 1).await);
+        invalid("a queue's name", s.store.take_outbox(node, queue, SUBSCRIBER, 1).await);
     }
     invalid("too many deliveries", s.store.ack_outbox(node, vec![Ack::from(1); MAX_BATCH + 1]).await);
     for warning in ["a\0b".to_owned(), "x".repeat(MAX_MESSAGE_BYTES + 1)] {
@@ -241,7 +277,7 @@ async fn bounds_of_hearing_and_telling(s: &Scene) {
         invalid("a warning", s.store.ack_outbox(node, vec![delivery]).await);
     }
     assert_eq!(
-        s.store.take_outbox(node, QUEUE, OutboxFilter::ALL, MAX_PAGE).await,
+        s.store.take_outbox(node, QUEUE, SUBSCRIBER, MAX_PAGE).await,
         Ok(OutboxAnswer::Entries(vec![]))
     );
     told(s, node, &vec![1; MAX_BATCH]).await;

@@ -8,7 +8,7 @@ use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
 use ostler_store::calls::{Enqueued, Finished, QueueChange};
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
-use ostler_store::outbox::OutboxFilter;
+use ostler_store::outbox::{OutboxFilter, Subscription};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{QueueRecord, QueueSettings};
 
@@ -62,7 +62,10 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyConcurrency(Some(2)),
         QueueChange::Overrides(overrides),
         QueueChange::KindOverrides("send".to_owned(), overrides),
-        QueueChange::Outbox(OutboxFilter::NONE.with(EndKind::Failed).with(EndKind::Retry)),
+        QueueChange::Subscribe(Subscription {
+            name: "hooks".to_owned(),
+            wants: OutboxFilter::NONE.with(EndKind::Failed).with(EndKind::Retry),
+        }),
         QueueChange::Rate(rate.clone()),
         QueueChange::KeyRate(key_rate.clone()),
         QueueChange::Breaker(Some(breaker)),
@@ -80,7 +83,9 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         cost_path: path("payload.a.b"),
         overrides,
         kinds: [("send".to_owned(), overrides)].into(),
-        outbox: [EndKind::Retry, EndKind::Failed].into_iter().collect(),
+        subscribers: [("hooks".to_owned(), [EndKind::Retry, EndKind::Failed].into_iter().collect())]
+            .into_iter()
+            .collect(),
         rate,
         key_rate,
         breaker: Some(breaker),
@@ -97,7 +102,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyConcurrency(None),
         QueueChange::Overrides(Overrides::NONE),
         QueueChange::KindOverrides("send".to_owned(), Overrides::NONE),
-        QueueChange::Outbox(OutboxFilter::NONE),
+        QueueChange::Unsubscribe("hooks".to_owned()),
         QueueChange::Rate(Vec::new()),
         QueueChange::KeyRate(Vec::new()),
         QueueChange::Breaker(None),

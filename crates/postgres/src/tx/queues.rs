@@ -8,7 +8,7 @@ use crate::conn::get;
 use crate::fault::Sql;
 use crate::queue::QueueRow;
 use ostler_sql::KeyRules;
-use ostler_sql::codec::{kinds_text, outbox_filter_text, overrides_text};
+use ostler_sql::codec::{kinds_text, overrides_text, subscribers_text};
 use ostler_sql::gate_codec::rules_text;
 
 impl Tx {
@@ -117,7 +117,7 @@ impl Tx {
                     &settings.key_concurrency.map(i64::from),
                     &overrides_text(&settings.overrides),
                     &kinds_text(&settings.kinds),
-                    &outbox_filter_text(settings.outbox),
+                    &subscribers_text(&settings.subscribers),
                     &rules_text(settings),
                 ],
             )

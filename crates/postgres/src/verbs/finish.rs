@@ -109,6 +109,7 @@ async fn complete(
     moved(tx, held.lane, held.limit, held.phase, Phase::Completed).await?;
     let settings = tx.settings(queue)?;
     let counted = settings.breaker.is_some() || settings.concurrency.is_some();
+    let subscribers = settings.subscribers.clone();
     if counted || held.limit.is_some() {
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: held.token };
@@ -122,7 +123,7 @@ async fn complete(
     let state = State::Completed { finished_at: tx.now };
     let outcome = Some(&Outcome::Success);
     let end = OutboxInput { lane: held.lane, slot: held.slot, attempt: number, state: &state, outcome };
-    note(tx, settings.outbox, &end).await?;
+    note(tx, &subscribers, &end).await?;
     if held.awaited {
         dependents::ended(tx, held.slot).await?;
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ostler_core::{EndKind, EventBody, SessionId};
 use ostler_sql::events::append_one;
 use ostler_store::Check;
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 
 use crate::conn::{Conn, big, get, get_u64, int, most};
 use crate::fault::{Sql, readable};
@@ -26,20 +26,18 @@ pub(crate) async fn write(conn: &Conn, noted: &[NewEntry]) -> Sql<()> {
     let ats: Vec<i64> = noted.iter().map(|noted| noted.at.millis()).collect();
     let failures: Vec<Option<&str>> = noted.iter().map(|noted| noted.failure.as_deref()).collect();
     let run_ats: Vec<Option<i64>> = noted.iter().map(|noted| noted.run_at).collect();
+    let subscribers: Vec<&str> = noted.iter().map(|noted| noted.subscriber.as_str()).collect();
     conn.exec(
-        "INSERT INTO ostler.telling(queue, lane, task, attempt, what, at, failure, run_at)
-         SELECT (SELECT l.queue FROM ostler.lane l WHERE l.id = n.lane), n.lane, n.task, n.attempt, n.what, n.at, n.failure, n.run_at
-         FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::smallint[], $5::bigint[], $6::text[], $7::bigint[])
-            WITH ORDINALITY AS n(lane, task, attempt, what, at, failure, run_at, place)
+        "INSERT INTO ostler.outbox(queue, subscriber, lane, task, attempt, what, at, failure, run_at)
+         SELECT (SELECT l.queue FROM ostler.lane l WHERE l.id = n.lane), n.subscriber, n.lane, n.task, n.attempt, n.what, n.at,
+            n.failure, n.run_at
+         FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::smallint[], $5::bigint[], $6::text[], $7::bigint[], $8::text[])
+            WITH ORDINALITY AS n(lane, task, attempt, what, at, failure, run_at, subscriber, place)
          ORDER BY n.place",
-        &[&lanes, &slots, &attempts, &whats, &ats, &failures, &run_ats],
+        &[&lanes, &slots, &attempts, &whats, &ats, &failures, &run_ats, &subscribers],
     )
     .await?;
     Ok(())
-}
-
-fn codes(wants: OutboxFilter) -> Vec<i16> {
-    EndKind::ALL.iter().filter(|what| wants.has(**what)).map(|what| ordinal(&EndKind::ALL, what)).collect()
 }
 
 /// The locks for taking entries.
@@ -51,7 +49,7 @@ pub(crate) fn locks(session: SessionId) -> Locks {
 pub(crate) struct OutboxQuery {
     pub(crate) session: SessionId,
     pub(crate) queue: String,
-    pub(crate) wants: OutboxFilter,
+    pub(crate) subscriber: String,
     pub(crate) limit: usize,
 }
 
@@ -63,11 +61,11 @@ pub(crate) async fn take(tx: &mut Tx, asks: &OutboxQuery) -> Sql<OutboxAnswer> {
     let rows = tx
         .conn
         .rows(
-            "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
-             FROM ostler.telling g JOIN ostler.task t ON t.id = g.task JOIN ostler.lane l ON l.id = g.lane
-             WHERE g.queue = (SELECT id FROM ostler.queue WHERE name = $1) AND g.what = ANY($2) AND g.session IS NULL
+            "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at, g.taken
+             FROM ostler.outbox g JOIN ostler.task t ON t.id = g.task JOIN ostler.lane l ON l.id = g.lane
+             WHERE g.queue = (SELECT id FROM ostler.queue WHERE name = $1) AND g.subscriber = $2 AND g.session IS NULL
              ORDER BY g.number LIMIT $3 FOR UPDATE OF g SKIP LOCKED",
-            &[&asks.queue, &codes(asks.wants), &most(asks.limit)],
+            &[&asks.queue, &asks.subscriber, &most(asks.limit)],
         )
         .await?;
     let mut entries = Vec::with_capacity(rows.len());
@@ -77,7 +75,10 @@ pub(crate) async fn take(tx: &mut Tx, asks: &OutboxQuery) -> Sql<OutboxAnswer> {
     }
     let numbers: Vec<i64> = entries.iter().map(|entry| big(entry.number)).collect();
     tx.conn
-        .exec("UPDATE ostler.telling SET session = $2 WHERE number = ANY($1)", &[&numbers, &session])
+        .exec(
+            "UPDATE ostler.outbox SET session = $2, taken = taken + 1 WHERE number = ANY($1)",
+            &[&numbers, &session],
+        )
         .await?;
     Ok(OutboxAnswer::Entries(entries))
 }
@@ -89,7 +90,7 @@ pub(crate) async fn ack(tx: &mut Tx, session: SessionId, deliveries: &[Ack]) -> 
     let rows = tx
         .conn
         .rows(
-            "DELETE FROM ostler.telling WHERE number = ANY($1)
+            "DELETE FROM ostler.outbox WHERE number = ANY($1)
                 AND ($3 OR session = (SELECT id FROM ostler.session WHERE uid = $2)) RETURNING number, task",
             &[&numbers, &Uid::of(session.0), &any_session],
         )

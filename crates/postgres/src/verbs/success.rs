@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use ostler_core::{Outcome, State, StateName};
 use ostler_store::calls::{Finished, Ran, Report};
-use ostler_store::outbox::OutboxFilter;
 
 use crate::cache::Grant;
 use crate::conn::{big, get, int};
@@ -89,9 +88,10 @@ pub(crate) async fn count(tx: &mut Tx, hot: &Hot<'_>) -> Sql<Finished> {
         put_output(tx, slot, long).await?;
     }
     let queue = Arc::clone(&hot.grant.queue);
-    let tell = tx.queue(&queue)?.map_or(OutboxFilter::NONE, |queue| queue.settings.outbox);
+    let subscribers = tx.queue(&queue)?.map(|queue| queue.settings.subscribers.clone()).unwrap_or_default();
     let state = State::Completed { finished_at: now };
     let outcome = Some(&Outcome::Success);
-    note(tx, tell, &OutboxInput { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome }).await?;
+    note(tx, &subscribers, &OutboxInput { lane, slot, attempt: hot.grant.runs + 1, state: &state, outcome })
+        .await?;
     Ok(Finished::Recorded(StateName::Completed))
 }

@@ -111,9 +111,10 @@ pub async fn change<T: Tx>(
         | QueueChange::CostPath(_)
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
-        | QueueChange::Outbox(_)
+        | QueueChange::Subscribe(_)
         | QueueChange::SetBy(_)
-        | QueueChange::AlsoOutbox(_)
+        | QueueChange::AlsoSubscribe(_)
+        | QueueChange::Unsubscribe(_)
         | QueueChange::Rate(_)
         | QueueChange::KeyRate(_) => return Ok(Vec::new()),
     }

@@ -1,10 +1,9 @@
 //! Attempts end: the one ending for all of them.
 
-use ostler_core::{AttemptEnd, Effect, Ending, Outcome, Probe, State, StateName};
+use ostler_core::{AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, State, StateName};
 use ostler_sql::poll_now;
 use ostler_sql::task::moved;
 use ostler_store::calls::{Finished, Ran, Report};
-use ostler_store::outbox::OutboxFilter;
 use ostler_store::{Check, LeaseRef};
 use rusqlite::{CachedStatement, params};
 
@@ -165,10 +164,12 @@ fn make_room(tx: &mut Tx<'_>, done: &CompletedTask, from: Phase) -> Sql<()> {
         };
         poll_now(limit_keys::settle(tx, limit, &rules))?;
     }
-    if tell == OutboxFilter::NONE {
+    if !tell.has(EndKind::Completed) {
         return Ok(());
     }
     let state = State::Completed { finished_at: tx.now };
     let outcome = Some(&Outcome::Success);
-    poll_now(note(tx, tell, &OutboxInput { lane, slot, attempt, state: &state, outcome }))
+    let queue = tx.queue_of(lane)?;
+    let subscribers = tx.queue_or_new(&queue)?.settings.subscribers.clone();
+    poll_now(note(tx, &subscribers, &OutboxInput { lane, slot, attempt, state: &state, outcome }))
 }

@@ -3,7 +3,7 @@
 use ostler_core::{EndKind, EventBody, SessionId};
 use ostler_sql::events::append_one;
 use ostler_store::Check;
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::fault::readable;
@@ -15,10 +15,10 @@ use ostler_sql::poll_now;
 
 /// Inserts a new entry.
 pub(crate) fn insert(tx: &mut Tx<'_>, entry: &NewEntry) -> Sql<()> {
-    let NewEntry { lane, slot, attempt, what, at, failure, run_at } = entry;
+    let NewEntry { subscriber, lane, slot, attempt, what, at, failure, run_at } = entry;
     tx.prepare(
-        "INSERT INTO telling(queue, lane, task, attempt, what, at, failure, run_at)
-         VALUES((SELECT queue FROM lane WHERE id = ?1), ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO outbox(queue, subscriber, lane, task, attempt, what, at, failure, run_at)
+         VALUES((SELECT queue FROM lane WHERE id = ?1), ?8, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
         lane,
@@ -27,31 +27,27 @@ pub(crate) fn insert(tx: &mut Tx<'_>, entry: &NewEntry) -> Sql<()> {
         ordinal(&EndKind::ALL, what),
         at.millis(),
         failure,
-        run_at
+        run_at,
+        subscriber
     ])?;
     tx.ring();
     Ok(())
 }
 
-/// Whether the queue has entries that no session has taken.
-pub(crate) fn any(conn: &Connection, queue: &str, wants: OutboxFilter) -> Sql<bool> {
-    let mut statement = conn.prepare_cached(
-        "SELECT 1 FROM telling INDEXED BY untold
-         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND what = ?2 AND session IS NULL LIMIT 1",
-    )?;
-    for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
-        if statement.exists(params![queue, ordinal(&EndKind::ALL, what)])? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Whether the queue has entries for a subscriber that no session has taken.
+pub(crate) fn any(conn: &Connection, queue: &str, subscriber: &str) -> Sql<bool> {
+    conn.prepare_cached(
+        "SELECT 1 FROM outbox INDEXED BY untaken
+         WHERE queue = (SELECT id FROM queue WHERE name = ?1) AND subscriber = ?2 AND session IS NULL LIMIT 1",
+    )?
+    .exists(params![queue, subscriber])
 }
 
 pub(crate) fn take(
     tx: &mut Tx<'_>,
     session: SessionId,
     queue: &str,
-    wants: OutboxFilter,
+    subscriber: &str,
     limit: usize,
 ) -> Sql<OutboxAnswer> {
     let Some(session) = tx.live_session(session, Check::HearSession)? else {
@@ -59,25 +55,21 @@ pub(crate) fn take(
     };
     let Some(found) = tx.queue(queue)? else { return Ok(OutboxAnswer::Entries(Vec::new())) };
     let id = found.id;
+    let mut statement = tx.prepare(
+        "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at, g.taken
+         FROM outbox g INDEXED BY untaken JOIN task t ON t.id = g.task JOIN lane l ON l.id = g.lane
+         WHERE g.queue = ?1 AND g.subscriber = ?2 AND g.session IS NULL ORDER BY g.number",
+    )?;
+    let mut rows = statement.query(params![id, subscriber])?;
     let mut entries = Vec::new();
-    for what in EndKind::ALL.iter().filter(|what| wants.has(**what)) {
-        let mut statement = tx.prepare(
-            "SELECT g.number, t.uid, l.kind, g.attempt, g.what, g.at, g.failure, g.run_at
-             FROM telling g INDEXED BY untold JOIN task t ON t.id = g.task JOIN lane l ON l.id = g.lane
-             WHERE g.queue = ?1 AND g.what = ?2 AND g.session IS NULL ORDER BY g.number",
-        )?;
-        let mut rows = statement.query(params![id, ordinal(&EndKind::ALL, what)])?;
-        let enough = entries.len() + limit;
-        while entries.len() < enough
-            && let Some(row) = rows.next()?
-        {
-            // An entry that cannot be read stays, and does not block the others.
-            entries.extend(readable(entry_from(&RowRef(row), queue))?);
-        }
+    while entries.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        // An entry that cannot be read stays, and does not block the others.
+        entries.extend(readable(entry_from(&RowRef(row), queue))?);
     }
-    entries.sort_by_key(|entry| entry.number);
-    entries.truncate(limit);
-    let mut take = tx.prepare("UPDATE telling SET session = ?2 WHERE number = ?1")?;
+    drop(rows);
+    let mut take = tx.prepare("UPDATE outbox SET session = ?2, taken = taken + 1 WHERE number = ?1")?;
     for entry in &entries {
         take.execute(params![entry.number, session])?;
     }
@@ -89,8 +81,8 @@ pub(crate) fn ack(tx: &mut Tx<'_>, session: SessionId, deliveries: &[Ack]) -> Sq
         .prepare("SELECT id FROM session WHERE uid = ?1")?
         .query_row([Uid::of(session.0)], |row| row.get(0))
         .optional()?;
-    let mut taken_by = tx.prepare("SELECT session, task FROM telling WHERE number = ?1")?;
-    let mut remove = tx.prepare("DELETE FROM telling WHERE number = ?1")?;
+    let mut taken_by = tx.prepare("SELECT session, task FROM outbox WHERE number = ?1")?;
+    let mut remove = tx.prepare("DELETE FROM outbox WHERE number = ?1")?;
     for Ack { number, warning } in deliveries {
         let Ok(number) = i64::try_from(*number) else { continue };
         let taken: Option<(Option<i64>, i64)> =

@@ -20,7 +20,7 @@ use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::node_commands::NodeCommand;
-use ostler_store::outbox::{OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::schedules::{Activity, Firing, Schedule, ScheduleChange, TaskTemplate};
 use ostler_store::unique::Unique;
 use ostler_store::{Clock, Store};
@@ -145,7 +145,10 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.report(here, workers(ids, clock.now())).await;
     store.command(here, NodeCommand::Drain).await.expect("order answers");
     scribe.limit(QUEUE, 1_000).await;
-    let changes = vec![QueueChange::KeyConcurrency(Some(2)), QueueChange::Outbox(OutboxFilter::ALL)];
+    let changes = vec![
+        QueueChange::KeyConcurrency(Some(2)),
+        QueueChange::Subscribe(Subscription { name: "callbacks".to_owned(), wants: OutboxFilter::ALL }),
+    ];
     store.configure(QUEUE, changes).await.expect("configure answers");
 
     // Plain tasks, some with a shared key, some scheduled for later, and one that will be overdue.
@@ -201,7 +204,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     for claimed in scribe.claim(asks(here, 2)).await {
         scribe.complete(claimed.lease).await;
     }
-    match store.take_outbox(here, QUEUE, OutboxFilter::ALL, 3).await.expect("hear answers") {
+    match store.take_outbox(here, QUEUE, "callbacks", 3).await.expect("hear answers") {
         OutboxAnswer::Entries(entries) => {
             let deliveries = entries.iter().map(|entry| entry.number.into()).collect();
             store.ack_outbox(here, deliveries).await.expect("told answers");

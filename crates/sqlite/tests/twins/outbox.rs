@@ -11,7 +11,7 @@ use std::time::Duration;
 use ostler_core::{EndKind, ErrorClass, Failure, Outcome, SessionId};
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::calls::{Claim, ClaimAnswer, Fenced, Kinds, QueueChange, Ran, Report};
-use ostler_store::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter};
+use ostler_store::outbox::{OutboxAnswer, OutboxEntry, OutboxFilter, Subscription};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, Twin, scratch};
 
@@ -33,7 +33,7 @@ async fn join(store: &dyn Store, ids: &Ids) -> SessionId {
 }
 
 async fn hear(store: &dyn Store, session: SessionId) -> Vec<OutboxEntry> {
-    match store.take_outbox(session, QUEUE, OutboxFilter::ALL, 10).await.expect("take_outbox answers") {
+    match store.take_outbox(session, QUEUE, "callbacks", 10).await.expect("take_outbox answers") {
         OutboxAnswer::Entries(entries) => entries,
         OutboxAnswer::SessionEnded => panic!("the session is over, and should not be"),
     }
@@ -79,7 +79,16 @@ async fn telling_node() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let store = open(&folder);
     let ids = Ids::new(1);
-    store.configure(QUEUE, vec![QueueChange::Outbox(OutboxFilter::ALL)]).await.expect("configure answers");
+    store
+        .configure(
+            QUEUE,
+            vec![QueueChange::Subscribe(Subscription {
+                name: "callbacks".to_owned(),
+                wants: OutboxFilter::ALL,
+            })],
+        )
+        .await
+        .expect("configure answers");
     store.enqueue(ids.new_tasks(3, QUEUE, "send")).await.expect("enqueue answers");
     let session = join(&store, &ids).await;
     let claim = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: 3 };

@@ -123,7 +123,7 @@ impl Table {
             Self::Event => "event",
             Self::Chunk => "chunk",
             Self::Conversation => "conversation",
-            Self::Outbox => "telling",
+            Self::Outbox => "outbox",
             Self::Schedule => "schedule",
             Self::Job => "job",
         }
@@ -166,7 +166,7 @@ impl Table {
             Self::Event => EVENT,
             Self::Chunk => CHUNK,
             Self::Conversation => CONVERSATION,
-            Self::Outbox => TELLING,
+            Self::Outbox => OUTBOX,
             Self::Schedule => SCHEDULE,
             Self::Job => JOB,
         }
@@ -296,7 +296,7 @@ const CHUNK: &[Column] = &[number("task"), number("owner"), number("part"), numb
 const CONVERSATION: &[Column] =
     &[number("task"), number("token"), text("session"), number("prompt"), text("usage")];
 
-const TELLING: &[Column] = &[
+const OUTBOX: &[Column] = &[
     number("number"),
     number("queue"),
     number("lane"),
@@ -307,6 +307,8 @@ const TELLING: &[Column] = &[
     number("at"),
     text("failure"),
     number("run_at"),
+    text("subscriber"),
+    number("taken"),
 ];
 
 const SCHEDULE: &[Column] = &[

@@ -19,7 +19,7 @@ use ostler_store::calls::{
 use ostler_store::events::EventQuery;
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
-use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter};
+use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::schedules::{
     Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, TaskTemplate,
 };
@@ -375,14 +375,14 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     cases.push(Case::new(
         "hear",
         async move {
-            match here.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.map_err(told)? {
+            match here.take_outbox(session, &queue, "callbacks", 10).await.map_err(told)? {
                 OutboxAnswer::Entries(entries) => same(&entries.len(), &1),
                 OutboxAnswer::SessionEnded => Err("the session has ended".to_owned()),
             }
         },
         async move |stage| {
             let queue = stage.name("hear");
-            let heard = stage.store.take_outbox(other, &queue, OutboxFilter::ALL, 10).await;
+            let heard = stage.store.take_outbox(other, &queue, "callbacks", 10).await;
             same(&heard, &Ok(OutboxAnswer::Entries(Vec::new())))
         },
     ));
@@ -391,7 +391,7 @@ async fn notes(stage: &Stage) -> Vec<Case> {
     let queue = stage.name("told");
     tell_all(stage, "told").await;
     completed(stage, "told").await;
-    let heard = stage.store.take_outbox(session, &queue, OutboxFilter::ALL, 10).await.expect("hear answers");
+    let heard = stage.store.take_outbox(session, &queue, "callbacks", 10).await.expect("hear answers");
     let OutboxAnswer::Entries(entries) = heard else { panic!("the session is alive") };
     let deliveries: Vec<Ack> = entries.iter().map(|entry| entry.number.into()).collect();
     cases.push(Case::new(
@@ -407,7 +407,8 @@ async fn notes(stage: &Stage) -> Vec<Case> {
 }
 
 async fn tell_all(stage: &Stage, what: &str) {
-    let changes = vec![QueueChange::Outbox(OutboxFilter::ALL)];
+    let changes =
+        vec![QueueChange::Subscribe(Subscription { name: "callbacks".to_owned(), wants: OutboxFilter::ALL })];
     stage.store.configure(&stage.name(what), changes).await.expect("configure answers");
 }
 
