@@ -38,7 +38,7 @@ pub use gate::{AHEAD, Admitted, Closed, Gate, GateRules, GateVerdict, Probe};
 pub use id::{BadId, Id, JobId, Minter, SessionId, TaskId, WorkerId};
 pub use nesting::{MAX_NESTING, is_too_deep};
 pub use outbox::{EndKind, end_kind};
-pub use outcome::{Ending, ErrorClass, Failure, Outcome};
+pub use outcome::{Ending, ErrorClass, Failure, Outcome, class_of_status};
 pub use policy::{Overrides, Policy};
 pub use rank::{Fairness, NEW_KEY_MS, PRIORITY_MS, Placement, Priority, Rank, STEP_MS, VirtualTime, place};
 pub use rate::{Admission, Bucket, Rate, Taken, admit};

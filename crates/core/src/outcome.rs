@@ -75,6 +75,21 @@ impl ErrorClass {
     }
 }
 
+/// The class of an HTTP status.
+#[must_use]
+pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass {
+    match status {
+        401 | 402 => ErrorClass::QueueStop,
+        429 => ErrorClass::RateLimited,
+        503 if retry_after.is_some() => ErrorClass::RateLimited,
+        408 | 504 => ErrorClass::Timeout,
+        // A conflict, a lock, or too early: it may work next time.
+        409 | 423 | 425 => ErrorClass::Transient,
+        400..=499 => ErrorClass::Permanent,
+        _ => ErrorClass::Transient,
+    }
+}
+
 /// One failure, as recorded with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::time::{Duration, UNIX_EPOCH};
 
+pub use ostler_core::class_of_status;
 use ostler_core::{ErrorClass, Timestamp};
 
 use crate::error::TaskError;
@@ -62,21 +63,6 @@ impl TaskError {
 
 fn as_error<'a>(error: &'a (dyn Classed + 'a)) -> &'a (dyn Error + 'a) {
     error
-}
-
-/// The class of an HTTP status.
-#[must_use]
-pub fn class_of_status(status: u16, retry_after: Option<Duration>) -> ErrorClass {
-    match status {
-        401 | 402 => ErrorClass::QueueStop,
-        429 => ErrorClass::RateLimited,
-        503 if retry_after.is_some() => ErrorClass::RateLimited,
-        408 | 504 => ErrorClass::Timeout,
-        // A conflict, a lock, or too early: it may work next time.
-        409 | 423 | 425 => ErrorClass::Transient,
-        400..=499 => ErrorClass::Permanent,
-        _ => ErrorClass::Transient,
-    }
 }
 
 /// The delay that a `Retry-After` header asks for: seconds, or a date. `None` if it cannot be parsed.
