@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, MemoryPressure, Outcome};
 use ostler_exec::{ClassSource, Executor, LivenessHolder};
+use ostler_schedule::PlannedSchedule;
 use ostler_store::calls::{QueueChange, Retention};
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 use tokio::sync::mpsc;
 
 use crate::outbox::EndListener;
 use crate::presence::Presence;
-use crate::schedules::PlannedSchedule;
 use crate::store_health::StoreNews;
 
 /// A configuration error, as a sentence.

@@ -12,14 +12,13 @@
 //! - `steps.rs`: durable steps of an attempt.
 //! - `outbox.rs`: delivers outcomes to listeners after the commit.
 //! - `settings_conflict.rs`: compares the queue settings of nodes.
-//! - `schedule_spec.rs`, `cron.rs`: when a schedule runs. `schedules.rs`: fires schedules that are due.
+//! - `schedules.rs`: fires schedules that are due. `ostler-schedule` knows when that is.
 //! - `presence/mod.rs`: announces the node in Redis (feature `redis`).
 //! - `store_health.rs`: whether the store can be used, and notifications about it. `watched_store.rs`: reports the result
 //!   of each store call there.
 
 mod attempt;
 mod config;
-mod cron;
 mod event_writer;
 mod finisher;
 mod handler_runtime;
@@ -35,7 +34,6 @@ mod pool;
 mod prefetch;
 mod presence;
 mod recycler;
-mod schedule_spec;
 mod schedules;
 mod session;
 mod settings_conflict;
@@ -51,15 +49,13 @@ pub use config::{
     InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, StartMode, TakeOver,
     Unclassed,
 };
-pub use cron::CronLine;
 pub use lifecycle::NodeState;
 pub use node::{Drained, Ids, Node, NodeDeps, StartError, Stopper};
+pub use ostler_schedule::{BadScheduleSpec, Interval, PlannedSchedule, ScheduleSpec};
 pub use outbox::EndListener;
-pub use pool::WORKERS_FAIL;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
-pub use schedule_spec::{BadScheduleSpec, Interval, ScheduleSpec};
-pub use schedules::PlannedSchedule;
-pub use settings_conflict::{LIMIT_SETTINGS, SettingsConflict};
+pub use ostler_store::gates::{LIMIT_SETTINGS, WORKERS_FAIL};
+pub use settings_conflict::SettingsConflict;
 pub use store_health::{StoreHealth, StoreNews};

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ostler_core::{MemoryPressure, PoolLoad, Scale, ScalePolicy, SessionId, Timestamp, WorkerId, cut, scale};
 use ostler_exec::Served;
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, QueueChange};
+use ostler_store::gates::WORKERS_FAIL;
 use ostler_store::{MAX_CLAIM, MAX_MESSAGE_BYTES, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -34,8 +35,6 @@ const LATE_LOOK: Duration = Duration::from_millis(500);
 const BACKLOG_EVERY: Duration = Duration::from_millis(50);
 /// How long nothing is claimed ahead after a suspect task: if it takes the node down, no other task should be affected.
 const CALM: Duration = Duration::from_secs(1);
-/// Prefix of the reason with which a pool pauses its queue when its workers die as soon as they start.
-pub const WORKERS_FAIL: &str = "its workers fail to start";
 
 /// Serves one queue.
 pub(crate) struct Pool {

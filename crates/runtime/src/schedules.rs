@@ -11,15 +11,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Due, Missed, Overlap, TaskId, Timestamp, due};
-use ostler_store::schedules::{Activity, Fired, Firing, Schedule, ScheduleRecord, TaskTemplate};
+use ostler_core::{Due, TaskId, Timestamp, due};
+use ostler_schedule::ScheduleSpec;
+use ostler_store::schedules::{Activity, Fired, Firing, ScheduleRecord};
 use ostler_store::{Store, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::lifecycle::NodeState;
 use crate::node::Ids;
-use crate::schedule_spec::ScheduleSpec;
 
 /// Maximum schedules fired in one round, one run of each. Concurrent calls share a commit.
 const MAX_AT_ONCE: usize = 100;
@@ -29,29 +29,6 @@ const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_millis(5);
 /// The pause when a due run could not be fired: the store is unavailable, or another node was first.
 const AGAIN: Duration = Duration::from_millis(250);
-
-/// A schedule as configured, with a valid spec.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedSchedule {
-    /// The unique name.
-    pub name: String,
-    pub times: ScheduleSpec,
-    /// What happens when a run is due while the previous one has not finished.
-    pub overlap: Overlap,
-    /// What happens to runs that became due while no node was up.
-    pub missed: Missed,
-    /// The task that each run enqueues.
-    pub task: TaskTemplate,
-}
-
-impl PlannedSchedule {
-    /// The schedule as created at this time.
-    #[must_use]
-    pub fn schedule(&self, now: Timestamp) -> Schedule {
-        let Self { name, times, overlap, missed, task } = self.clone();
-        Schedule { name, spec: times.to_string(), overlap, missed, task, next_at: times.first(now) }
-    }
-}
 
 /// Fires schedules for one session of the node.
 pub(crate) struct Scheduler {

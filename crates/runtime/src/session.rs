@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::{SessionId, Timestamp};
+use ostler_schedule::PlannedSchedule;
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::outbox::Subscription;
 use ostler_store::schedules::PutAnswer;
@@ -27,7 +28,7 @@ use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
 use crate::presence::{Subject, announce};
 use crate::recycler::Recycler;
-use crate::schedules::{PlannedSchedule, Scheduler};
+use crate::schedules::Scheduler;
 use crate::settings_conflict;
 use crate::sizes::Sizes;
 use crate::workers::WorkerSet;

@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{Jitter, Overrides, Rate, SessionId, Trip};
-use ostler_store::gates::BreakerSetting;
+use ostler_store::gates::{BreakerSetting, LIMIT_SETTINGS};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
 use serde_json::Value;
 
 use crate::config::PoolConfig;
-
-/// The limits among the queue settings, by the names under which a node stores them with its session.
-pub const LIMIT_SETTINGS: [&str; 8] =
-    ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
 
 /// The settings of one queue, by name, in readable form.
 type SettingText = BTreeMap<String, String>;

@@ -24,6 +24,12 @@ pub const MAX_KEYS_SHOWN: usize = 100;
 /// Due limit keys that one claim settles; the next claim continues.
 pub const MAX_DUE_KEYS: usize = 64;
 
+/// The limits among the queue settings, by the names under which a node stores them with its session.
+pub const LIMIT_SETTINGS: [&str; 8] =
+    ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
+/// The beginning of the reason with which a node pauses a queue whose workers fail to start.
+pub const WORKERS_FAIL: &str = "its workers fail to start";
+
 /// The maximum number of ready tasks that a claim scans: those that the gates of their keys refuse are parked on the way.
 #[must_use]
 pub const fn most_looked_at(limit: usize) -> usize {

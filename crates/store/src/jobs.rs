@@ -17,6 +17,13 @@ pub fn queue_of(job: JobId) -> String {
     format!("job {job}")
 }
 
+/// The job that owns this queue, if any.
+#[must_use]
+pub fn job_of(queue: &str) -> Option<JobId> {
+    let id = queue.split(' ').next_back()?.parse().ok()?;
+    (queue_of(id) == queue).then_some(id)
+}
+
 /// A job to create. The caller enqueues its tasks into [`queue_of`] the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {

@@ -69,6 +69,17 @@ pub struct ScheduleRecord {
     pub last_task: Option<TaskId>,
 }
 
+impl ScheduleRecord {
+    /// The time of the next run; `None`: no run is left, or it is paused.
+    #[must_use]
+    pub const fn next_run(&self) -> Option<Timestamp> {
+        match self.activity {
+            Activity::Active => self.schedule.next_at,
+            Activity::Paused => None,
+        }
+    }
+}
+
 /// The answer to putting a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutAnswer {

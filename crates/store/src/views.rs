@@ -308,10 +308,22 @@ impl Counts {
         }
     }
 
+    /// The tasks in terminal states.
+    #[must_use]
+    pub const fn ended(&self) -> u64 {
+        self.completed + self.failed + self.cancelled
+    }
+
+    /// The tasks that have not ended.
+    #[must_use]
+    pub const fn open(&self) -> u64 {
+        self.queued + self.claimed + self.running
+    }
+
     /// The sum: all tasks that were ever enqueued.
     #[must_use]
     pub const fn submitted(&self) -> u64 {
-        self.queued + self.claimed + self.running + self.completed + self.failed + self.cancelled
+        self.open() + self.ended()
     }
 }
 

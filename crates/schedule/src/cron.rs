@@ -12,7 +12,7 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp as Instant};
 use ostler_core::Timestamp;
 
-use crate::schedule_spec::BadScheduleSpec;
+use crate::spec::BadScheduleSpec;
 
 /// Maximum length of a line in bytes; realistic lines are far shorter.
 const MAX_LINE_BYTES: usize = 256;
