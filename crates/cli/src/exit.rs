@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ostler_ops::{Failure, Missing, OpsError, Refusal as OpsRefusal};
 use ostler_store::{Error, ErrorKind};
 
 use crate::print::visible_lines;
@@ -78,7 +79,10 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if is_closed_pipe(&error) => Code::Done.into(),
         Err(error) => {
-            say(&format!("{error:#}"));
+            match error.downcast_ref::<OpsError>() {
+                Some(error) => say(&explained(error)),
+                None => say(&format!("{error:#}")),
+            }
             code_of(&error).into()
         }
     }
@@ -99,11 +103,68 @@ fn code_of(error: &anyhow::Error) -> Code {
         if let Some(refused) = cause.downcast_ref::<Refusal>() {
             return refused.code;
         }
+        if let Some(error) = cause.downcast_ref::<OpsError>() {
+            return of_ops(error);
+        }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return of_store(error.kind());
         }
     }
     Code::WorkFailed
+}
+
+/// The exit code for an error of a use case.
+const fn of_ops(error: &OpsError) -> Code {
+    match error {
+        OpsError::Missing(_) => Code::NotFound,
+        OpsError::Refused(_) => Code::BadInput,
+        OpsError::Failed(_) => Code::WorkFailed,
+        OpsError::QueueFull { .. } => Code::QueueFull,
+        OpsError::Store(error) => of_store(error.kind()),
+    }
+}
+
+/// The error of a use case in the words of the command line: with its options, and with the command that helps.
+fn explained(error: &OpsError) -> String {
+    let hint = match error {
+        OpsError::Refused(OpsRefusal::Delays) => return "--base must not be longer than --max".to_owned(),
+        OpsError::Refused(OpsRefusal::Size { min, max }) => {
+            return format!("MIN ({min}) must not exceed MAX ({max})");
+        }
+        OpsError::Missing(missing) => hint(missing).map(str::to_owned),
+        OpsError::Refused(OpsRefusal::TooManySchedules { .. }) => {
+            Some("to remove one: ostler schedule rm NAME".to_owned())
+        }
+        OpsError::Refused(OpsRefusal::JobRunning { job, .. }) => {
+            Some(format!("stop it first: ostler job cancel {job}"))
+        }
+        OpsError::Failed(Failure::NotFinished(id)) => Some(format!("see: ostler show {id}")),
+        OpsError::Failed(Failure::NoReply { .. }) => Some("see: ostler workers".to_owned()),
+        OpsError::Refused(
+            OpsRefusal::TooManyTasks(_)
+            | OpsRefusal::Finished { .. }
+            | OpsRefusal::IdTaken { .. }
+            | OpsRefusal::SeveralNodes { .. }
+            | OpsRefusal::SeveralWorkers { .. },
+        )
+        | OpsError::Failed(Failure::WorkerBusy(_) | Failure::NoneIdle(_) | Failure::JobHasTasks { .. })
+        | OpsError::QueueFull { .. }
+        | OpsError::Store(_) => None,
+    };
+    hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
+}
+
+const fn hint(missing: &Missing) -> Option<&'static str> {
+    match missing {
+        Missing::Key { .. } => Some("use --queue for another queue"),
+        Missing::DeadLetter { .. } => Some("see: ostler show"),
+        Missing::Queue(_) => Some("see: ostler queue ls"),
+        Missing::Node(_) | Missing::Pool(_) => Some("see: ostler nodes"),
+        Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
+        Missing::Schedule(_) => Some("see: ostler schedule ls"),
+        Missing::Job(_) => Some("see: ostler job ls"),
+        Missing::Task(_) | Missing::Dependency(_) | Missing::Removed(_) => None,
+    }
 }
 
 /// The exit code for an error of an open store.

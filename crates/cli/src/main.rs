@@ -5,7 +5,6 @@
 //! - `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
 
 mod args;
-mod attempt_output;
 mod commands;
 mod config;
 mod demo;

@@ -56,6 +56,5 @@ pub use outbox::EndListener;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
-pub use ostler_store::gates::{LIMIT_SETTINGS, WORKERS_FAIL};
 pub use settings_conflict::SettingsConflict;
 pub use store_health::{StoreHealth, StoreNews};

@@ -1,5 +1,9 @@
 //! Results of actions: cancel, retry, drop, pause, drain, and store maintenance (check, migrate, backup, restore, move, prune).
 
+use ostler_core::{SessionId, StateName, TaskId, WorkerId};
+use ostler_store::calls::{CancelAnswer, Pruned, ReplayAnswer};
+use ostler_store::node_commands::{NodeCommand, Reply};
+use ostler_store::transfer::{MovePlan, MoveSummary, Table};
 use serde::Serialize;
 
 /// The result of an action on one task.
@@ -38,12 +42,75 @@ pub enum ActionResult {
     NotFound,
 }
 
+impl ActionView {
+    fn new(id: TaskId, result: ActionResult) -> Self {
+        Self { id: id.to_string(), result, state: None, copy: None }
+    }
+
+    #[must_use]
+    pub fn cancelled(id: TaskId, answer: CancelAnswer) -> Self {
+        match answer {
+            CancelAnswer::Cancelled | CancelAnswer::Ended(StateName::Cancelled) => {
+                Self::new(id, ActionResult::Cancelled)
+            }
+            CancelAnswer::Requested => Self::new(id, ActionResult::Requested),
+            CancelAnswer::Ended(state) => Self::refused(id, state),
+            CancelAnswer::NotFound => Self::not_found(id),
+        }
+    }
+
+    #[must_use]
+    pub fn replayed(id: TaskId, answer: ReplayAnswer) -> Self {
+        match answer {
+            ReplayAnswer::Requeued => Self::new(id, ActionResult::Requeued),
+            ReplayAnswer::Hastened => Self::new(id, ActionResult::Hastened),
+            ReplayAnswer::Refused(state @ StateName::Queued) => {
+                Self { state: Some(state.name()), ..Self::new(id, ActionResult::Unchanged) }
+            }
+            ReplayAnswer::Refused(state) => Self::refused(id, state),
+            ReplayAnswer::NotFound => Self::not_found(id),
+        }
+    }
+
+    #[must_use]
+    pub fn copied(id: TaskId, copy: TaskId) -> Self {
+        Self { copy: Some(copy.to_string()), ..Self::new(id, ActionResult::Copied) }
+    }
+
+    #[must_use]
+    pub fn amended(id: TaskId) -> Self {
+        Self::new(id, ActionResult::Amended)
+    }
+
+    #[must_use]
+    pub fn dropped(id: TaskId) -> Self {
+        Self::new(id, ActionResult::Dropped)
+    }
+
+    #[must_use]
+    pub fn refused(id: TaskId, state: StateName) -> Self {
+        Self { state: Some(state.name()), ..Self::new(id, ActionResult::Refused) }
+    }
+
+    #[must_use]
+    pub fn not_found(id: TaskId) -> Self {
+        Self::new(id, ActionResult::NotFound)
+    }
+}
+
 /// A queue that was paused or resumed.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueActionView {
     pub queue: String,
     /// The reason for the pause; `null` if the queue is not paused.
     pub paused: Option<String>,
+}
+
+impl QueueActionView {
+    #[must_use]
+    pub fn new(queue: &str, paused: Option<String>) -> Self {
+        Self { queue: queue.to_owned(), paused }
+    }
 }
 
 /// A command sent to a node.
@@ -53,6 +120,18 @@ pub struct NodeCommandView {
     pub command: &'static str,
 }
 
+impl NodeCommandView {
+    #[must_use]
+    pub fn new(node: SessionId, command: &NodeCommand) -> Self {
+        let command = match command {
+            NodeCommand::Drain => "drain",
+            NodeCommand::Resize { .. } => "resize",
+            NodeCommand::Recycle { .. } => "recycle",
+        };
+        Self { node: node.to_string(), command }
+    }
+}
+
 /// The outcome of `recycle`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecycledView {
@@ -60,6 +139,17 @@ pub struct RecycledView {
     pub recycled: Vec<String>,
     /// Workers that stay because they are busy.
     pub busy: Vec<String>,
+}
+
+impl RecycledView {
+    /// Builds the view of the replies of nodes.
+    #[must_use]
+    pub fn new(replies: &[Reply]) -> Self {
+        let texts = |pick: fn(&Reply) -> &Vec<WorkerId>| {
+            replies.iter().flat_map(pick).map(WorkerId::to_string).collect()
+        };
+        Self { recycled: texts(|reply| &reply.recycled), busy: texts(|reply| &reply.busy) }
+    }
 }
 
 /// The result of an integrity check of a store.
@@ -76,6 +166,13 @@ pub struct StoreHealthView {
     pub problems: Vec<String>,
 }
 
+impl StoreHealthView {
+    #[must_use]
+    pub fn new(store: String, version: i64, newest: i64, problems: Vec<String>) -> Self {
+        Self { store, ok: problems.is_empty(), version, newest, problems }
+    }
+}
+
 /// A store that was migrated, or would be.
 #[derive(Clone, Debug, Serialize)]
 pub struct Migrated {
@@ -89,11 +186,25 @@ pub struct Migrated {
     pub pending: bool,
 }
 
+impl Migrated {
+    #[must_use]
+    pub fn new(store: String, from: Option<i64>, to: i64) -> Self {
+        Self { store, from, to, pending: from != Some(to) }
+    }
+}
+
 /// A backup of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackedUp {
     pub file: String,
     pub bytes: u64,
+}
+
+impl BackedUp {
+    #[must_use]
+    pub fn new(file: String, bytes: u64) -> Self {
+        Self { file, bytes }
+    }
 }
 
 /// A store that was replaced by a backup.
@@ -106,6 +217,13 @@ pub struct RestoredStore {
     pub bytes: u64,
     /// The new path of the file that was there before; `null` if there was none.
     pub former: Option<String>,
+}
+
+impl RestoredStore {
+    #[must_use]
+    pub fn new(store: String, backup: String, version: i64, bytes: u64, former: Option<String>) -> Self {
+        Self { store, backup, version, bytes, former }
+    }
 }
 
 /// A store that was moved.
@@ -130,6 +248,25 @@ pub struct MovedTable {
     pub sha256: String,
 }
 
+impl MovedStore {
+    #[must_use]
+    pub fn new(plan: &MovePlan, moved: &MoveSummary) -> Self {
+        let tables: Vec<MovedTable> = moved
+            .tables
+            .iter()
+            .map(|table| MovedTable {
+                table: table.table.name().to_owned(),
+                rows: table.rows,
+                sha256: table.sum.clone(),
+            })
+            .collect();
+        let tasks = moved.tables.iter().find(|table| table.table == Table::Task);
+        let tasks = tasks.map_or(0, |table| table.rows);
+        let rows = tables.iter().map(|table| table.rows).sum();
+        Self { from: plan.from.clone(), to: plan.to.clone(), tasks, rows, tables }
+    }
+}
+
 /// A store whose move was abandoned.
 #[derive(Clone, Debug, Serialize)]
 pub struct StayedStore {
@@ -138,11 +275,26 @@ pub struct StayedStore {
     pub target: String,
 }
 
+impl StayedStore {
+    #[must_use]
+    pub fn new(store: String, target: String) -> Self {
+        Self { store, target }
+    }
+}
+
 /// The outcome of `prune`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PrunedTasks {
     /// Finished tasks that were removed.
     pub tasks: usize,
     /// Orphaned rows that were removed.
     pub strays: usize,
+}
+
+impl PrunedTasks {
+    /// Adds what one batch removed.
+    pub fn add(&mut self, batch: Pruned) {
+        self.tasks += batch.tasks;
+        self.strays += batch.orphans;
+    }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::{Attempt, State, Step, Task, TaskId};
+use ostler_core::{State, Step, Task, is_too_deep};
+use ostler_store::outbox::OutboxEntry;
+use ostler_store::views::TaskDetail;
 use serde::Serialize;
 
 use crate::json::Json;
+use crate::remains::AttemptRemains;
 use crate::task::{Detail, Summary, steps};
 use crate::time::TimeView;
 
@@ -89,9 +92,45 @@ impl Letter {
 }
 
 impl LetterDetail {
-    /// Builds the view of `task` with its attempts and steps, and the tasks it waits for if it has been replayed.
+    /// Builds the view of a task with its attempts and steps, and the tasks it waits for if it has been replayed.
     #[must_use]
-    pub fn new(task: &Task, attempts: &[Attempt], steps: &[Step], after: &[TaskId]) -> Self {
-        Self { detail: Detail::new(task, attempts, steps, after, None), post_mortem: PostMortem::from(task) }
+    pub fn new(found: &TaskDetail, remains: AttemptRemains) -> Self {
+        Self { detail: Detail::new(found, None, remains), post_mortem: PostMortem::from(&found.task) }
+    }
+}
+
+impl DeadLetterNotice {
+    #[must_use]
+    pub fn new(entry: &OutboxEntry, found: &TaskDetail) -> Self {
+        let letter = LetterDetail::new(found, AttemptRemains::default());
+        Self { event: "failed", sequence: entry.number, cut: false, letter }
+    }
+
+    /// The JSON text in at most `most` bytes, nested no deeper than a payload may be: large parts are left out, and `cut` is
+    /// set. `None` if even the rest does not fit.
+    #[must_use]
+    pub fn json_within(&self, most: usize) -> Option<String> {
+        let whole = self.json();
+        if whole.len() <= most && !is_too_deep(&whole) {
+            return Some(whole);
+        }
+        let mut brief = Self { cut: true, ..self.clone() };
+        let detail = &mut brief.letter.detail;
+        (detail.payload, detail.output) = (Json::from_text("null"), None);
+        detail.steps.clear();
+        detail.attempts.clear();
+        let text = brief.json();
+        if text.len() <= most {
+            return Some(text);
+        }
+        brief.letter.post_mortem.details = None;
+        brief.letter.detail.summary.error = None;
+        Some(brief.json()).filter(|text| text.len() <= most)
+    }
+
+    /// The whole JSON text.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("a view is JSON")
     }
 }

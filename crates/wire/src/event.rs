@@ -1,8 +1,10 @@
 //! Events of a task as JSON: what they all have, and the fields of their kind.
 
-use ostler_core::{EventBody, Level, Timestamp, Usage};
+use ostler_core::{EventBody, Level, Usage};
+use ostler_store::events::Event;
 use serde::Serialize;
 
+use crate::bytes::ByteString;
 use crate::time::TimeView;
 
 #[derive(Clone, Debug, Serialize)]
@@ -70,9 +72,9 @@ impl From<&Usage> for UsageView {
     }
 }
 
-impl EventView {
-    #[must_use]
-    pub fn new(number: u64, at: Timestamp, token: u64, body: &EventBody, cut: Option<u64>) -> Self {
+impl From<&Event> for EventView {
+    fn from(event: &Event) -> Self {
+        let Event { number, at, token, body, cut } = event;
         let level = match body {
             EventBody::Log { level, .. } => Some(level.name()),
             EventBody::Progress { .. }
@@ -90,7 +92,8 @@ impl EventView {
             | EventBody::Thinned { .. } => None,
         };
         let (kind, data) = (body.kind().name(), text(body));
-        Self { number, at: at.into(), token, kind, level, data, cut, fields: fields(body) }
+        let (at, fields) = ((*at).into(), fields(body));
+        Self { number: *number, at, token: *token, kind, level, data, cut: *cut, fields }
     }
 }
 
@@ -136,7 +139,7 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::Warning { text }
         | EventBody::ToolCall { input: text, .. }
         | EventBody::ToolResult { output: text, .. } => text.clone(),
-        EventBody::Stdout { text } => String::from_utf8_lossy(&stdout_bytes(text)).into_owned(),
+        EventBody::Stdout { text } => ByteString::of_event(text).shown(),
         EventBody::Progress { done, total, note } => {
             let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
             let note = note.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
@@ -184,30 +187,15 @@ pub fn line(body: &EventBody) -> String {
     }
 }
 
-/// Decodes a piece of standard output from its event: a JSON string, or a list of bytes.
-#[must_use]
-pub fn stdout_bytes(text: &str) -> Vec<u8> {
-    #[derive(serde::Deserialize)]
-    #[serde(untagged)]
-    enum Piece {
-        Text(String),
-        Bytes(Vec<u8>),
-    }
-    match serde_json::from_str(text) {
-        Ok(Piece::Text(text)) => text.into_bytes(),
-        Ok(Piece::Bytes(bytes)) => bytes,
-        Err(_) => text.as_bytes().to_vec(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ostler_core::{Cost, Role, ToolStatus};
+    use ostler_core::{Cost, Role, Timestamp, ToolStatus};
 
     use super::*;
 
     fn json(body: &EventBody) -> serde_json::Value {
-        serde_json::to_value(EventView::new(7, Timestamp::from_millis(0), 2, body, None)).unwrap()
+        let event = Event { number: 7, at: Timestamp::ZERO, token: 2, body: body.clone(), cut: None };
+        serde_json::to_value(EventView::from(&event)).unwrap()
     }
 
     #[test]
@@ -237,11 +225,5 @@ mod tests {
         assert_eq!(line(&result), "[tool_result error] no such file");
         let progress = EventBody::Progress { done: 3, total: None, note: Some("pages".into()) };
         assert_eq!(line(&progress), "[progress] 3/? pages");
-    }
-
-    #[test]
-    fn a_piece_of_stdout_is_text_or_bytes() {
-        assert_eq!(stdout_bytes("\"a\\n\""), b"a\n");
-        assert_eq!(stdout_bytes("[255, 10]"), [255, 10]);
     }
 }

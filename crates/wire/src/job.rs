@@ -1,5 +1,8 @@
 //! Jobs: tasks created together from one template by `ostler map`.
 
+use ostler_core::{Attempt, JobId, StateName};
+use ostler_store::jobs::{JobRecord, queue_of};
+use ostler_store::views::TaskDetail;
 use serde::Serialize;
 
 use crate::system::TaskCounts;
@@ -23,6 +26,28 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// The state that follows from the counts of the job's tasks.
+    #[must_use]
+    pub fn of(record: &JobRecord) -> Self {
+        let counts = &record.counts;
+        let all_ended = counts.ended() >= record.job.items;
+        if counts.completed >= record.job.items {
+            Self::Completed
+        } else if record.cancelled_at.is_some() {
+            Self::Cancelled
+        } else if all_ended && counts.failed > 0 {
+            Self::Failed
+        } else if all_ended {
+            Self::Cancelled
+        } else if record.paused.is_some() {
+            Self::Paused
+        } else if counts.running + counts.claimed > 0 {
+            Self::Running
+        } else {
+            Self::Unfinished
+        }
+    }
+
     /// The name that users see.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -53,6 +78,26 @@ pub struct JobView {
     pub folder: Option<String>,
 }
 
+impl JobView {
+    /// Builds the view of a job; `command` and `folder` are those of its spec, if it is readable.
+    #[must_use]
+    pub fn new(record: &JobRecord, command: Vec<String>, folder: Option<String>) -> Self {
+        Self {
+            id: record.job.id.to_string(),
+            name: record.job.name.clone(),
+            state: JobState::of(record),
+            items: record.job.items,
+            tasks: record.counts.into(),
+            created_at: record.made_at.into(),
+            cancelled_at: record.cancelled_at.map(Into::into),
+            paused: record.paused.clone(),
+            queue: queue_of(record.job.id),
+            command,
+            folder,
+        }
+    }
+}
+
 /// The result of one item of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobResultView {
@@ -73,12 +118,72 @@ pub struct JobResultView {
     pub exit_code: Option<u8>,
 }
 
+impl JobResultView {
+    /// Builds the view of an item's task; `output` is the standard output of its last attempt.
+    #[must_use]
+    pub fn new(number: u64, item: String, found: &TaskDetail, output: &[u8]) -> Self {
+        let task = &found.task;
+        let took = found.attempts.last().and_then(Attempt::took);
+        let output = String::from_utf8_lossy(output).into_owned();
+        let exit_code = match task.state.name() {
+            StateName::Completed => Some(0),
+            StateName::Failed => task.last_failure.as_ref().and_then(|failure| failure.exit_code),
+            StateName::Queued | StateName::Claimed | StateName::Running | StateName::Cancelled => None,
+        };
+        Self {
+            number,
+            item,
+            state: task.state.name().name(),
+            runs: task.runs,
+            duration_ms: took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            output: Some(output).filter(|output| !output.is_empty()),
+            error: task.last_failure.as_ref().map(|failure| failure.message.clone()),
+            task: task.id.to_string(),
+            exit_code,
+        }
+    }
+}
+
 /// The result of an action on a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobActionView {
     pub id: String,
-    /// `paused`, `resumed`, `cancelled`, `retried` or `removed`.
-    pub done: &'static str,
+    pub done: JobAction,
     /// The number of tasks affected.
     pub tasks: u64,
+}
+
+/// What was done to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobAction {
+    /// Its items were left to a node.
+    Enqueued,
+    Paused,
+    Resumed,
+    Cancelled,
+    Retried,
+    Removed,
+}
+
+impl JobAction {
+    /// The name that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enqueued => "enqueued",
+            Self::Paused => "paused",
+            Self::Resumed => "resumed",
+            Self::Cancelled => "cancelled",
+            Self::Retried => "retried",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+impl JobActionView {
+    #[must_use]
+    pub fn new(id: JobId, done: JobAction, tasks: u64) -> Self {
+        Self { id: id.to_string(), done, tasks }
+    }
 }

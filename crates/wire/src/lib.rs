@@ -1,21 +1,25 @@
-//! The JSON views that users see: on the command line, and later over HTTP and MCP.
+//! The JSON views that users see, on the command line, and later over HTTP and MCP. All of them are built here, from the records
+//! of a store.
 //!
-//! - [`task`]: a task in a list, and a task in detail. [`job`]: jobs of `ostler map`.
-//! - [`dead`]: tasks that failed for good. [`event`]: events of a task.
-//! - [`system`]: counts, nodes and workers. [`schedule`]: schedules. [`action`]: results of actions.
-//! - [`limits`]: the limits of queues, and throttled work.
-//! - [`time`]: timestamps. [`json`]: raw JSON.
+//! - [`task`]: a task in a list, and a task in detail. [`remains`]: what its attempts left. [`event`]: its events.
+//! - [`dead`]: tasks that failed for good. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
+//! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work.
+//! - [`action`]: results of actions.
+//! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON. [`visible`]: escaped control characters.
 //!
 //! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
-//! out. The core crate knows nothing of these types; they are built here from its types.
+//! out. The core crate and the store know nothing of these types.
 
 pub mod action;
+pub mod bytes;
 pub mod dead;
 pub mod event;
 pub mod job;
 pub mod json;
 pub mod limits;
+pub mod remains;
 pub mod schedule;
 pub mod system;
 pub mod task;
 pub mod time;
+pub mod visible;

@@ -1,6 +1,8 @@
 //! The limits of queues: settings, and what they throttle.
 
-use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, Timestamp, Trip, millis};
+use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, State, Task, Timestamp, Trip, millis};
+use ostler_store::gates::KeyRecord;
+use ostler_store::views::{Counts, QueueRecord, Survey};
 use serde::Serialize;
 
 use crate::system::TaskCounts;
@@ -42,6 +44,38 @@ pub struct QueueView {
     pub keys: Vec<KeyView>,
 }
 
+impl QueueView {
+    /// Builds the views of all queues.
+    #[must_use]
+    pub fn all(survey: &Survey) -> Vec<Self> {
+        survey.queues.iter().map(|record| Self::new(survey, record)).collect()
+    }
+
+    #[must_use]
+    pub fn new(survey: &Survey, record: &QueueRecord) -> Self {
+        let settings = &record.settings;
+        let lanes = survey.lanes.iter().filter(|lane| lane.queue == record.name);
+        let tasks = lanes.map(|lane| lane.counts).fold(Counts::default(), Counts::plus);
+        let keys = survey.keys.iter().filter(|key| key.queue == record.name);
+        Self {
+            queue: record.name.clone(),
+            paused: settings.paused.clone(),
+            tasks: tasks.into(),
+            queue_limit: settings.limit,
+            concurrency: settings.concurrency,
+            key_concurrency: settings.key_concurrency,
+            key: settings.key_path.as_ref().map(ToString::to_string),
+            cost: settings.cost_path.as_ref().map(ToString::to_string),
+            rate: settings.rate.iter().map(Into::into).collect(),
+            key_rate: settings.key_rate.iter().map(Into::into).collect(),
+            breaker: BreakerRule::of(record),
+            breaker_state: record.breaker.map(Into::into),
+            held: record.shut.map(|shut| ThrottleView::new(&record.name, None, shut)),
+            keys: keys.map(KeyView::from).collect(),
+        }
+    }
+}
+
 /// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RateView {
@@ -76,9 +110,14 @@ pub struct BreakerRule {
 }
 
 impl BreakerRule {
-    /// Builds the view of `policy`, with one breaker per `per`.
+    /// When the breaker of a queue, or of each of its keys, opens automatically.
     #[must_use]
-    pub fn new(policy: &BreakerPolicy, per: &'static str) -> Self {
+    pub fn of(record: &QueueRecord) -> Option<Self> {
+        record.settings.breaker.map(|breaker| Self::new(&breaker.policy, breaker.scope.name()))
+    }
+
+    /// Builds the view of `policy`, with one breaker per `per`.
+    fn new(policy: &BreakerPolicy, per: &'static str) -> Self {
         let none = Self {
             failures: None,
             share: None,
@@ -132,6 +171,46 @@ pub struct BreakerView {
     pub breaker: Option<BreakerRule>,
 }
 
+impl BreakerView {
+    /// Builds the views of all breakers: of each queue its own, or the rule for its keys and the keys whose breakers are not closed.
+    #[must_use]
+    pub fn all(survey: &Survey) -> Vec<Self> {
+        survey.queues.iter().flat_map(|record| Self::of_queue(survey, record)).collect()
+    }
+
+    fn of_queue(survey: &Survey, record: &QueueRecord) -> Vec<Self> {
+        let has_one = record.breaker.is_some() || record.settings.breaker.is_some();
+        let own = has_one.then(|| Self::build(record, None, record.breaker.map(Into::into)));
+        let keys = survey.keys.iter().filter(|key| key.queue == record.name);
+        let keys =
+            keys.filter_map(|key| Some(Self::build(record, Some(&key.key), Some(key.breaker?.into()))));
+        own.into_iter().chain(keys).collect()
+    }
+
+    /// Builds the view of the breaker of a queue, or of one of its keys. A breaker without stored state is closed.
+    #[must_use]
+    pub fn new(survey: &Survey, record: &QueueRecord, key: Option<&str>) -> Self {
+        let stored = match key {
+            None => record.breaker,
+            Some(key) => {
+                let found = survey.keys.iter().find(|known| known.queue == record.name && known.key == key);
+                found.and_then(|found| found.breaker)
+            }
+        };
+        Self::build(record, key, Some(stored.unwrap_or(BreakerState::Closed).into()))
+    }
+
+    fn build(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>) -> Self {
+        Self {
+            queue: record.name.clone(),
+            key: key.map(str::to_owned),
+            state: state.map(|state| state.state),
+            until: state.and_then(|state| state.until),
+            breaker: BreakerRule::of(record),
+        }
+    }
+}
+
 /// A throttled limit key.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyView {
@@ -143,6 +222,19 @@ pub struct KeyView {
     /// Nothing starts before this time, because a service answered "too many requests".
     pub held_until: Option<TimeView>,
     pub breaker_state: Option<BreakerStateView>,
+}
+
+impl From<&KeyRecord> for KeyView {
+    fn from(record: &KeyRecord) -> Self {
+        let held = ThrottleView::new(&record.queue, Some(&record.key), record.shut);
+        Self {
+            key: record.key.clone(),
+            waits_for: held.waits_for,
+            until: held.until,
+            held_until: record.held_until.map(Into::into),
+            breaker_state: record.breaker.map(Into::into),
+        }
+    }
 }
 
 /// A throttled queue or limit key.
@@ -158,16 +250,42 @@ pub struct ThrottleView {
 }
 
 impl ThrottleView {
-    /// Builds the view of a closed gate.
+    /// Builds the views of all throttled queues and limit keys, or of those of one queue, including pauses.
     #[must_use]
-    pub fn new(queue: &str, key: Option<&str>, shut: Closed) -> Self {
+    pub fn all(survey: &Survey, only: Option<&str>) -> Vec<Self> {
+        let wanted = |queue: &str| only.is_none_or(|only| only == queue);
+        let queues = survey.queues.iter().filter(|record| wanted(&record.name)).flat_map(|record| {
+            let paused = record.settings.paused.is_some().then(|| Self::paused(&record.name));
+            paused.into_iter().chain(record.shut.map(|shut| Self::new(&record.name, None, shut)))
+        });
+        let keys = survey.keys.iter().filter(|key| wanted(&key.queue));
+        queues.chain(keys.map(|key| Self::new(&key.queue, Some(&key.key), key.shut))).collect()
+    }
+
+    /// Builds the view of what throttles a task that would otherwise run.
+    #[must_use]
+    pub fn of_task(survey: &Survey, task: &Task) -> Option<Self> {
+        match task.state {
+            State::Queued { .. } => {}
+            State::Claimed { .. }
+            | State::Running { .. }
+            | State::Completed { .. }
+            | State::Failed { .. }
+            | State::Cancelled { .. } => return None,
+        }
+        let all = Self::all(survey, Some(&task.queue));
+        // The key's throttle is more specific than the queue's.
+        let of_key = all.iter().find(|held| held.key.is_some() && held.key == task.limit_key);
+        of_key.or_else(|| all.iter().find(|held| held.key.is_none())).cloned()
+    }
+
+    /// Builds the view of a closed gate.
+    fn new(queue: &str, key: Option<&str>, shut: Closed) -> Self {
         let until = shut.until.and_then(known);
         Self { queue: queue.to_owned(), key: key.map(str::to_owned), waits_for: shut.why.name(), until }
     }
 
-    /// Builds the view of a pause.
-    #[must_use]
-    pub fn paused(queue: &str) -> Self {
+    fn paused(queue: &str) -> Self {
         Self { queue: queue.to_owned(), key: None, waits_for: PAUSED, until: None }
     }
 }

@@ -1,6 +1,8 @@
 //! Schedules: recurring tasks.
 
-use ostler_core::{Missed, Overlap, Overrides, Priority, TaskId, Timestamp, millis};
+use ostler_core::{Timestamp, millis};
+use ostler_schedule::ScheduleSpec;
+use ostler_store::schedules::{Activity, ScheduleRecord, TaskTemplate};
 use serde::Serialize;
 
 use crate::json::Json;
@@ -68,18 +70,42 @@ pub struct ScheduleDetail {
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleActionView {
     pub schedule: String,
-    /// `created`, `replaced`, `removed`, `paused` or `resumed`.
-    pub result: &'static str,
+    pub result: ScheduleResult,
     /// The time of the next run; `null` while it is paused.
     pub next_at: Option<TimeView>,
 }
 
-impl RunView {
+/// What was done to a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleResult {
+    Created,
+    Replaced,
+    Removed,
+    Paused,
+    Resumed,
+}
+
+impl ScheduleResult {
+    /// The name that users see.
     #[must_use]
-    pub fn new(queue: &str, kind: &str, payload: &str, priority: Priority, overrides: &Overrides) -> Self {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Replaced => "replaced",
+            Self::Removed => "removed",
+            Self::Paused => "paused",
+            Self::Resumed => "resumed",
+        }
+    }
+}
+
+impl From<&TaskTemplate> for RunView {
+    fn from(template: &TaskTemplate) -> Self {
+        let TaskTemplate { queue, kind, payload, priority, overrides } = template;
         Self {
-            queue: queue.to_owned(),
-            kind: kind.to_owned(),
+            queue: queue.clone(),
+            kind: kind.clone(),
             payload: Json::from_text(payload),
             priority: priority.points(),
             attempts: overrides.attempts,
@@ -88,31 +114,61 @@ impl RunView {
     }
 }
 
-impl ScheduleView {
-    /// Builds the view of a schedule that has not run yet.
-    #[must_use]
-    pub fn new(name: &str, when: RecurrenceView, overlap: Overlap, missed: Missed, task: RunView) -> Self {
-        Self {
-            name: name.to_owned(),
-            state: "active",
-            when,
-            overlap: overlap.name(),
-            missed: missed.name(),
-            next_at: None,
-            last_at: None,
-            last_task: None,
-            task,
+impl RecurrenceView {
+    /// Builds the view of a stored recurrence.
+    fn of(spec: &str) -> Self {
+        match ScheduleSpec::parse(spec) {
+            Ok(ScheduleSpec::Cron(line)) => Self {
+                cron: Some(line.line().to_owned()),
+                timezone: Some(line.timezone().to_owned()),
+                ..Self::default()
+            },
+            Ok(ScheduleSpec::Every(step)) => {
+                Self { every_ms: Some(millis(step.length())), ..Self::default() }
+            }
+            Ok(ScheduleSpec::At(moment)) => Self { at: Some(moment.into()), ..Self::default() },
+            Err(_) => Self::default(),
         }
     }
+}
 
-    /// Adds the times of its runs.
-    #[must_use]
-    pub fn with_runs(self, next: Option<Timestamp>, last: Option<Timestamp>, task: Option<TaskId>) -> Self {
+impl From<&ScheduleRecord> for ScheduleView {
+    fn from(record: &ScheduleRecord) -> Self {
+        let schedule = &record.schedule;
         Self {
-            next_at: next.map(TimeView::from),
-            last_at: last.map(TimeView::from),
-            last_task: task.map(|task| task.to_string()),
-            ..self
+            name: schedule.name.clone(),
+            state: schedule_state(record),
+            when: RecurrenceView::of(&schedule.spec),
+            overlap: schedule.overlap.name(),
+            missed: schedule.missed.name(),
+            next_at: record.next_run().map(TimeView::from),
+            last_at: record.last_at.map(TimeView::from),
+            last_task: record.last_task.map(|task| task.to_string()),
+            task: RunView::from(&schedule.task),
         }
+    }
+}
+
+/// `active`, `paused`, or `over` when no run is left.
+#[must_use]
+pub fn schedule_state(record: &ScheduleRecord) -> &'static str {
+    match (record.activity, record.schedule.next_at) {
+        (_, None) => "over",
+        (Activity::Active, Some(_)) => "active",
+        (Activity::Paused, Some(_)) => "paused",
+    }
+}
+
+impl ScheduleDetail {
+    #[must_use]
+    pub fn new(record: &ScheduleRecord, upcoming: &[Timestamp]) -> Self {
+        Self { schedule: record.into(), upcoming: upcoming.iter().copied().map(TimeView::from).collect() }
+    }
+}
+
+impl ScheduleActionView {
+    #[must_use]
+    pub fn new(name: &str, result: ScheduleResult, next: Option<Timestamp>) -> Self {
+        Self { schedule: name.to_owned(), result, next_at: next.map(TimeView::from) }
     }
 }

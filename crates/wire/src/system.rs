@@ -1,8 +1,10 @@
-//! Statistics, nodes, workers, events and doctor findings.
+//! Statistics, nodes, workers and doctor findings.
 
 use std::collections::BTreeMap;
 
-use ostler_core::{SessionId, Timestamp, Worker};
+use ostler_core::{SessionId, Timestamp, WorkerState};
+use ostler_store::views::{Counts, Liveness, NodeRecord, Survey, WorkerRecord};
+use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 use serde::Serialize;
 
 use crate::json::Json;
@@ -30,6 +32,24 @@ pub struct StatsView {
     pub held: Vec<ThrottleView>,
 }
 
+impl StatsView {
+    /// Builds the statistics of the store, or of one queue.
+    #[must_use]
+    pub fn new(survey: &Survey, queue: Option<&str>) -> Self {
+        let stats = Stats::of(survey, queue);
+        Self {
+            tasks: stats.tasks.into(),
+            submitted: stats.submitted(),
+            totals: stats.totals.into(),
+            queue_high_water: stats.queue_high_water,
+            workers: stats.workers.into(),
+            all_kinds: stats.all_kinds.into(),
+            kinds: stats.kinds.into_iter().map(|(kind, runs)| (kind, runs.into())).collect(),
+            held: ThrottleView::all(survey, queue),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TaskCounts {
     /// Waiting, for any reason.
@@ -42,6 +62,13 @@ pub struct TaskCounts {
     pub failed: u64,
     /// Ever cancelled, and not replayed.
     pub cancelled: u64,
+}
+
+impl From<Counts> for TaskCounts {
+    fn from(counts: Counts) -> Self {
+        let Counts { queued, claimed, running, completed, failed, cancelled } = counts;
+        Self { queued, claimed, running, completed, failed, cancelled }
+    }
 }
 
 /// Counters since the store was created. Replays, drops and pruning do not reduce them.
@@ -63,12 +90,26 @@ pub struct TotalsView {
     pub replayed: u64,
 }
 
+impl From<Totals> for TotalsView {
+    fn from(totals: Totals) -> Self {
+        let Totals { submitted, completed, failed, cancelled, attempts, retried, replayed } = totals;
+        Self { submitted, completed, failed, cancelled, attempts, retried, replayed }
+    }
+}
+
 /// Workers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerCountsView {
     pub total: u64,
     pub idle: u64,
     pub busy: u64,
+}
+
+impl From<WorkerCounts> for WorkerCountsView {
+    fn from(workers: WorkerCounts) -> Self {
+        let WorkerCounts { total, idle, busy } = workers;
+        Self { total, idle, busy }
+    }
 }
 
 /// Durations of the last attempts of a kind, or of all kinds.
@@ -82,6 +123,14 @@ pub struct KindStatsView {
     pub p50_ms: u32,
     /// The 99th percentile.
     pub p99_ms: u32,
+}
+
+impl From<KindStats> for KindStatsView {
+    fn from(runs: KindStats) -> Self {
+        // A tenth of a millisecond is precise enough for an average.
+        let avg_ms = (runs.avg_ms * 10.0).round() / 10.0;
+        Self { count: runs.count, avg_ms, p50_ms: runs.p50_ms, p99_ms: runs.p99_ms }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -108,12 +157,18 @@ pub struct WorkerView {
 }
 
 impl WorkerView {
-    /// Builds the view of a worker as its node reported it at `last_seen`.
+    /// Builds the views of the workers of all nodes.
     #[must_use]
-    pub fn new(worker: &Worker, node: SessionId, last_seen: Timestamp, now: Timestamp) -> Self {
+    pub fn all(survey: &Survey, now: Timestamp) -> Vec<Self> {
+        survey.workers.iter().map(|record| Self::new(record, now)).collect()
+    }
+
+    #[must_use]
+    pub fn new(record: &WorkerRecord, now: Timestamp) -> Self {
+        let worker = &record.worker;
         Self {
             id: worker.id.to_string(),
-            node: node.to_string(),
+            node: record.session.to_string(),
             pool: worker.pool.clone(),
             pid: worker.pid,
             state: worker.state.name(),
@@ -124,7 +179,7 @@ impl WorkerView {
             task: worker.task.map(|(task, _)| task.to_string()),
             task_started_at: worker.task.map(|(_, since)| since.into()),
             elapsed_s: worker.task.map(|(_, since)| now.since(since).as_secs()),
-            last_seen: last_seen.into(),
+            last_seen: record.last_seen.into(),
         }
     }
 }
@@ -145,6 +200,41 @@ pub struct NodeView {
     pub settings: Option<Json>,
 }
 
+impl NodeView {
+    /// Builds the views of all nodes.
+    #[must_use]
+    pub fn all(survey: &Survey) -> Vec<Self> {
+        survey.nodes.iter().map(|node| Self::new(node, survey)).collect()
+    }
+
+    fn new(node: &NodeRecord, survey: &Survey) -> Self {
+        let mut pools: BTreeMap<&str, WorkerCountsView> = BTreeMap::new();
+        for record in survey.workers.iter().filter(|record| record.session == node.session) {
+            let counts = pools.entry(&record.worker.pool).or_default();
+            counts.total += 1;
+            match record.worker.state {
+                WorkerState::Idle => counts.idle += 1,
+                WorkerState::Busy | WorkerState::Draining => counts.busy += 1,
+                WorkerState::Starting | WorkerState::Killed | WorkerState::Unresponsive => {}
+            }
+        }
+        let pool = |(name, workers): (&str, WorkerCountsView)| PoolView { name: name.to_owned(), workers };
+        Self {
+            id: node.session.to_string(),
+            name: node.name.clone(),
+            pid: node.pid,
+            version: node.version.clone(),
+            state: match node.liveness {
+                Liveness::Alive => "alive",
+                Liveness::Overdue => "overdue",
+            },
+            joined_at: node.joined_at.into(),
+            pools: pools.into_iter().map(pool).collect(),
+            settings: (!node.settings.is_empty()).then(|| Json::from_text(&node.settings)),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolView {
     pub name: String,
@@ -161,13 +251,59 @@ pub struct ReadyEvent {
     pub listen: Option<String>,
 }
 
-/// A finding of `doctor`.
-#[derive(Clone, Debug, Serialize)]
+impl ReadyEvent {
+    #[must_use]
+    pub fn new(node: SessionId) -> Self {
+        Self { event: "ready", node: node.to_string(), listen: None }
+    }
+}
+
+/// A finding of `doctor`: a problem, or something worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FindingView {
     /// For programs; never changes.
     pub code: &'static str,
-    /// `error`, `warning` or `info`.
-    pub severity: &'static str,
+    pub severity: Severity,
     pub sentence: String,
     pub advice: String,
+}
+
+/// How bad a finding is. The worst has the lowest order, so that it is listed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Work has stopped, or may be lost.
+    Error,
+    /// Needs attention.
+    Warning,
+    Info,
+}
+
+impl Severity {
+    /// The name that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+}
+
+impl FindingView {
+    #[must_use]
+    pub fn error(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Error, sentence: sentence.into(), advice: advice.into() }
+    }
+
+    #[must_use]
+    pub fn warning(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Warning, sentence: sentence.into(), advice: advice.into() }
+    }
+
+    #[must_use]
+    pub fn info(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Info, sentence: sentence.into(), advice: advice.into() }
+    }
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, Backoff, CancelReason, Ending, EventBody, FailReason, Failure, Overrides, SessionId, State,
-    Step, Task, TaskId, millis,
+    Attempt, Backoff, CancelReason, Ending, FailReason, Failure, Overrides, SessionId, State, Step, Task,
+    TaskId, millis,
 };
-use serde::{Deserialize, Serialize};
+use ostler_store::views::TaskDetail;
+use serde::Serialize;
 
+use crate::dead::PostMortem;
 use crate::event::UsageView;
 use crate::json::Json;
 use crate::limits::ThrottleView;
+use crate::remains::{AttemptRemains, FileView};
 use crate::time::TimeView;
 
 /// The output of `submit`.
@@ -18,8 +21,24 @@ use crate::time::TimeView;
 pub struct Submitted {
     /// The task's id; if the unique key was taken, the id of the task that has it.
     pub id: String,
-    /// `created`; or, if a unique key was taken, `existing`, `replaced` or `rejected`.
-    pub result: &'static str,
+    pub result: SubmitResult,
+}
+
+/// What became of a submitted task. Unless it was created, a task with its id or its unique key exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubmitResult {
+    Created,
+    Existing,
+    Replaced,
+    Rejected,
+}
+
+impl Submitted {
+    #[must_use]
+    pub fn new(id: TaskId, result: SubmitResult) -> Self {
+        Self { id: id.to_string(), result }
+    }
 }
 
 /// A task in a list.
@@ -171,26 +190,6 @@ pub struct AttemptView {
     pub session_id: Option<String>,
 }
 
-/// A file left by an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileView {
-    /// Relative to the task's folder.
-    pub path: String,
-    /// In bytes.
-    pub size: u64,
-    /// In hexadecimal digits.
-    pub sha256: String,
-}
-
-impl FileView {
-    /// The file of a file event.
-    #[must_use]
-    pub fn of_event(body: &EventBody) -> Option<Self> {
-        let EventBody::File { path, size, sha256 } = body else { return None };
-        Some(Self { path: path.clone(), size: *size, sha256: sha256.clone() })
-    }
-}
-
 /// The output of `submit --wait`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Waited {
@@ -228,16 +227,19 @@ impl From<&Task> for Summary {
     }
 }
 
-impl Detail {
-    /// Builds the view of a task with its attempts, steps, the tasks it still waits for, and what throttles it.
+impl ShownTask {
     #[must_use]
-    pub fn new(
-        task: &Task,
-        attempts: &[Attempt],
-        steps: &[Step],
-        after: &[TaskId],
-        held: Option<ThrottleView>,
-    ) -> Self {
+    pub fn new(found: &TaskDetail, held: Option<ThrottleView>, remains: AttemptRemains) -> Self {
+        Self { reason: PostMortem::from(&found.task).reason, detail: Detail::new(found, held, remains) }
+    }
+}
+
+impl Detail {
+    /// Builds the view of a task, what throttles it, and what its attempts left.
+    #[must_use]
+    pub fn new(found: &TaskDetail, held: Option<ThrottleView>, mut remains: AttemptRemains) -> Self {
+        let TaskDetail { task, attempts, steps, after } = found;
+        let attempt = |attempt: &Attempt| AttemptView::new(attempt, &mut remains);
         Self {
             summary: Summary { error: ErrorView::of(task), ..Summary::from(task) },
             payload: Json::from_text(&task.payload),
@@ -252,7 +254,7 @@ impl Detail {
             lease: holder(&task.state).map(|node| LeaseView { node: node.to_string(), token: task.token }),
             first_failure: task.first_failure_at.map(TimeView::from),
             last_failure: task.last_failure_at.map(TimeView::from),
-            attempts: attempts.iter().map(AttemptView::from).collect(),
+            attempts: attempts.iter().map(attempt).collect(),
             limit_key: task.limit_key.clone(),
             cost: task.cost,
             held,
@@ -264,31 +266,6 @@ pub(crate) fn steps(saved: &[Step]) -> BTreeMap<String, Json> {
     saved.iter().map(|step| (step.name.clone(), Json::from_text(&step.value))).collect()
 }
 
-impl Detail {
-    /// Adds the files left by attempts, each with the token of its attempt. Of two files with the same path the later one counts.
-    #[must_use]
-    pub fn with_files(mut self, files: Vec<(u64, FileView)>) -> Self {
-        for (token, file) in files {
-            let Some(run) = self.attempts.iter_mut().find(|run| run.token == token) else { continue };
-            run.files.retain(|known| known.path != file.path);
-            run.files.push(file);
-        }
-        self
-    }
-}
-
-impl Detail {
-    /// Adds the standard output of attempts that did not succeed, each with the token of its attempt.
-    #[must_use]
-    pub fn with_stdout(mut self, written: Vec<(u64, String)>) -> Self {
-        for (token, text) in written {
-            let Some(run) = self.attempts.iter_mut().find(|run| run.token == token) else { continue };
-            run.stdout = Some(text);
-        }
-        self
-    }
-}
-
 fn holder(state: &State) -> Option<SessionId> {
     match state {
         State::Claimed { session } | State::Running { session, .. } => Some(*session),
@@ -298,8 +275,9 @@ fn holder(state: &State) -> Option<SessionId> {
     }
 }
 
-impl From<&Attempt> for AttemptView {
-    fn from(attempt: &Attempt) -> Self {
+impl AttemptView {
+    /// Takes the files and the output of the attempt out of `remains`.
+    fn new(attempt: &Attempt, remains: &mut AttemptRemains) -> Self {
         let (end, prompt) = (attempt.end.as_ref(), attempt.conversation.prompt.as_ref());
         Self {
             number: attempt.number,
@@ -311,8 +289,8 @@ impl From<&Attempt> for AttemptView {
             finished_at: end.map(|end| end.finished_at.into()),
             duration_ms: attempt.took().map(millis),
             error: end.and_then(|end| end.failure.as_ref()).map(ErrorView::from),
-            files: Vec::new(),
-            stdout: None,
+            files: remains.files(attempt.token),
+            stdout: remains.stdout(attempt.token),
             prompt: prompt.map(|prompt| prompt.text.clone()),
             prompt_bytes: prompt.map(|prompt| prompt.bytes),
             cost_usd: attempt.conversation.cost().map(|cost| cost.usd()),

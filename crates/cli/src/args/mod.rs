@@ -17,14 +17,13 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::exit::{self, Code};
 
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
-pub(crate) use map::{JobCommand, JobName, Map};
+pub(crate) use map::{JobCommand, Map};
 pub(crate) use plans::Amend;
 pub(crate) use recycle::Recycle;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
-    Cancel, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, SelectedTasks, Show, Submit,
+    Cancel, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
 };
-pub(crate) use values::TaskName;
 
 /// The help heading for global options.
 const EVERYWHERE: &str = "Options of every command";

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
+use ostler_ops::selection::Selector;
+use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder, TaskRef};
 
 use super::plans::Plans;
 use super::values::{self, TaskName};
@@ -163,6 +164,13 @@ pub(crate) struct One {
     pub(crate) queue: String,
 }
 
+impl One {
+    /// The task that is meant.
+    pub(crate) fn which(&self) -> TaskRef {
+        self.task.in_queue(&self.queue)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     #[command(flatten)]
@@ -191,29 +199,19 @@ pub(crate) struct Select {
     pub(crate) yes: bool,
 }
 
-#[derive(Debug)]
-pub(crate) enum SelectedTasks {
-    /// Tasks by id or key; keys are looked up in `queue`.
-    Named {
-        tasks: Vec<TaskName>,
-        queue: String,
-    },
-    Matching(Filter),
-}
-
 impl Select {
     /// The selection, or a usage error.
-    pub(crate) fn chosen(&self) -> Result<SelectedTasks, &'static str> {
+    pub(crate) fn chosen(&self) -> Result<Selector, &'static str> {
         let filter = self.filters.filter();
         let but_for_the_queue = Filter { queue: None, ..filter.clone() };
         match (self.tasks.as_slice(), filter == Filter::default()) {
             ([], true) => Err("name tasks by id or key:K, or select them with filters such as --queue"),
-            ([], false) => Ok(SelectedTasks::Matching(filter)),
+            ([], false) => Ok(Selector::Matching(filter)),
             (_, _) if but_for_the_queue != Filter::default() => Err("name tasks or use filters, not both"),
-            (tasks, _) => Ok(SelectedTasks::Named {
-                tasks: tasks.to_vec(),
-                queue: filter.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
-            }),
+            (tasks, _) => {
+                let queue = filter.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
+                Ok(Selector::Named(tasks.iter().map(|task| task.in_queue(queue)).collect()))
+            }
         }
     }
 }

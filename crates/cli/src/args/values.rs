@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::{
     Backoff, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Priority, StateName, TaskId, Timestamp,
 };
-use ostler_store::views::{Cursor, Field};
+use ostler_store::views::{Cursor, Field, TaskRef};
 use ostler_store::{MAX_PAGE, check_name};
 use ostler_wire::time::TimeView;
 
@@ -20,6 +20,16 @@ const MAX_ATTEMPTS: u32 = 1_000_000;
 pub(crate) enum TaskName {
     Id(TaskId),
     Key(String),
+}
+
+impl TaskName {
+    /// The task that is meant; a key is looked up in `queue`.
+    pub(crate) fn in_queue(&self, queue: &str) -> TaskRef {
+        match self {
+            Self::Id(id) => TaskRef::Id(*id),
+            Self::Key(key) => TaskRef::Key { queue: queue.to_owned(), key: key.clone() },
+        }
+    }
 }
 
 pub(super) fn task(text: &str) -> Result<TaskName, String> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_postgres::integrity as shared;
 use ostler_sqlite::integrity;
-use ostler_store::calls::{Prune, Retention};
-use ostler_store::{Error, ErrorKind, MAX_MAINTENANCE_BATCH};
-use ostler_wire::action::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealthView};
+use ostler_store::calls::Retention;
+use ostler_store::{Error, ErrorKind};
+use ostler_wire::action::{BackedUp, Migrated, RestoredStore, StoreHealthView};
 
 use super::{Console, db_move};
 use crate::args::Db;
@@ -52,7 +52,7 @@ async fn check(console: &Console, place: &StoreLocation) -> anyhow::Result<Code>
             (health.version, newest, health.problems)
         }
     };
-    let view = StoreHealthView { store: place.name(), ok: problems.is_empty(), version, newest, problems };
+    let view = StoreHealthView::new(place.name(), version, newest, problems);
     console.out.answer(&view, |_| {
         if view.ok {
             return format!("{} is intact (schema version {})\n", visible(&view.store), view.version);
@@ -101,7 +101,7 @@ async fn versions(place: &StoreLocation) -> anyhow::Result<(Option<i64>, i64)> {
 }
 
 fn tell(console: &Console, place: &StoreLocation, from: Option<i64>, to: i64) -> anyhow::Result<Code> {
-    let view = Migrated { store: place.name(), from, to, pending: from != Some(to) };
+    let view = Migrated::new(place.name(), from, to);
     let store = visible(&view.store);
     console.out.answer(&view, |_| match from {
         None => format!("{store}: no store yet; a new one gets version {to}\n"),
@@ -128,7 +128,7 @@ async fn backup(console: &Console, place: &StoreLocation, file: PathBuf) -> anyh
         let bad_target = error.kind() == ErrorKind::Invalid;
         if bad_target { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
-    let view = BackedUp { file: file.display().to_string(), bytes };
+    let view = BackedUp::new(file.display().to_string(), bytes);
     console.out.answer(&view, |_| format!("{} written ({bytes} bytes)\n", visible(&view.file)))?;
     Ok(Code::Done)
 }
@@ -148,13 +148,9 @@ async fn restore(console: &Console, place: &StoreLocation, file: PathBuf) -> any
         let bad_backup = error.kind() == ErrorKind::Invalid;
         if bad_backup { refused(Code::BadInput, error.to_string()) } else { refusal(error) }
     })?;
-    let view = RestoredStore {
-        store: place.name(),
-        backup: file.display().to_string(),
-        version: restored.version,
-        bytes: restored.bytes,
-        former: restored.former.map(|former| former.display().to_string()),
-    };
+    let former = restored.former.map(|former| former.display().to_string());
+    let backup = file.display().to_string();
+    let view = RestoredStore::new(place.name(), backup, restored.version, restored.bytes, former);
     console.out.answer(&view, |_| {
         let kept = match &view.former {
             Some(former) => format!("the previous store is now {former}"),
@@ -172,26 +168,13 @@ async fn prune(
     strays: Duration,
 ) -> anyhow::Result<Code> {
     let store = place.open(IfMissing::Refuse).await?;
-    let mut tasks = 0;
-    // In batches, so that nodes can write in between. Each batch removes rows, so the loop ends.
-    loop {
-        let pruned = store.prune(Prune::Retention(keep)).await?;
-        tasks += pruned.tasks;
-        if !pruned.more {
-            break;
-        }
-    }
-    let mut orphans = 0;
-    loop {
-        let pruned = store.prune(Prune::Orphans { older: strays, batch: MAX_MAINTENANCE_BATCH }).await?;
-        orphans += pruned.orphans;
-        if !pruned.more {
-            break;
-        }
-    }
-    console.out.answer(&PrunedTasks { tasks, strays: orphans }, |_| {
-        let swept = if orphans == 0 { String::new() } else { format!(" and {orphans} orphaned rows") };
-        format!("removed {tasks} finished tasks{swept}\n")
+    let removed = ostler_ops::prune::prune(store.as_ref(), keep, strays).await?;
+    console.out.answer(&removed, |_| {
+        let swept = match removed.strays {
+            0 => String::new(),
+            strays => format!(" and {strays} orphaned rows"),
+        };
+        format!("removed {} finished tasks{swept}\n", removed.tasks)
     })?;
     Ok(Code::Done)
 }

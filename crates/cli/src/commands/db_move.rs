@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_postgres::{Address, PostgresTarget};
 use ostler_sqlite::SqliteSource;
-use ostler_store::transfer::{self, MovePlan, MoveStep, MoveSummary, ROWS, Table};
+use ostler_store::transfer::{self, MovePlan, MoveStep, ROWS, Table};
 use ostler_store::{ErrorKind, SystemClock};
-use ostler_wire::action::{MovedStore, MovedTable, StayedStore};
+use ostler_wire::action::{MovedStore, StayedStore};
 
 use super::Console;
 use crate::args::Move;
@@ -48,7 +48,7 @@ pub(super) async fn run(console: &Console, what: Move) -> anyhow::Result<Code> {
     };
     let teller = MovePrinter::default();
     let moved = transfer::run(&source, &target, &plan, &|step| teller.tell(step)).await?;
-    let view = view(&plan, &moved);
+    let view = MovedStore::new(&plan, &moved);
     console.out.answer(&view, |_| {
         if view.tables.is_empty() {
             return format!("{} has already moved to {}\n", view.from, view.to);
@@ -70,7 +70,7 @@ async fn abandon(console: &Console, path: PathBuf, to: Option<&str>) -> anyhow::
     };
     let target: Option<&dyn transfer::MoveTarget> = target.as_ref().map(|target| target as _);
     let departure = transfer::abandon(&source, target).await?;
-    let view = StayedStore { store: source.path().display().to_string(), target: departure.target };
+    let view = StayedStore::new(source.path().display().to_string(), departure.target);
     console.out.answer(&view, |_| {
         format!("move abandoned: {} is in use again, and its nodes will rejoin\n", view.store)
     })?;
@@ -111,21 +111,6 @@ async fn reach(to: &Address) -> anyhow::Result<PostgresTarget> {
         let code = if error.kind() == ErrorKind::Invalid { Code::BadInput } else { Code::Store };
         refused(code, format!("--to: {error}"))
     })
-}
-
-fn view(plan: &MovePlan, moved: &MoveSummary) -> MovedStore {
-    let tables: Vec<MovedTable> = moved
-        .tables
-        .iter()
-        .map(|table| MovedTable {
-            table: table.table.name().to_owned(),
-            rows: table.rows,
-            sha256: table.sum.clone(),
-        })
-        .collect();
-    let tasks = moved.tables.iter().find(|table| table.table == Table::Task).map_or(0, |table| table.rows);
-    let rows = tables.iter().map(|table| table.rows).sum();
-    MovedStore { from: plan.from.clone(), to: plan.to.clone(), tasks, rows, tables }
 }
 
 /// Prints the progress of a move, each step once.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use ostler_process::supervisor::{Contained, Containment};
 use ostler_store::SystemClock;
-use ostler_wire::system::FindingView;
+use ostler_wire::system::{FindingView, Severity};
 
 use super::{Console, config, up};
 use crate::config::{Config, ConfigError, StoreUrl};
-use crate::doctor::{Severity, Subject, examine};
+use crate::doctor::{Subject, examine};
 use crate::exit::{Code, refused};
 use crate::print::visible;
 
@@ -24,19 +24,9 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
         Some(Ok(config)) => Some(contained(config.containment).await),
         Some(Err(_)) | None => None,
     };
-    let examination = examine(Subject { store, config, containment, clock: Arc::new(SystemClock) }).await;
-    let findings: Vec<FindingView> = examination
-        .findings
-        .iter()
-        .map(|finding| FindingView {
-            code: finding.code,
-            severity: finding.severity.name(),
-            sentence: finding.sentence.clone(),
-            advice: finding.advice.clone(),
-        })
-        .collect();
+    let findings = examine(Subject { store, config, containment, clock: Arc::new(SystemClock) }).await;
     console.out.answer(&findings, |_| text(&findings))?;
-    let bad = examination.findings.iter().any(|finding| finding.severity == Severity::Error);
+    let bad = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })
 }
 
@@ -72,7 +62,7 @@ fn text(findings: &[FindingView]) -> String {
     }
     let mut text = String::new();
     for finding in findings {
-        let _ = writeln!(text, "{:<7}  {}", finding.severity, visible(&finding.sentence));
+        let _ = writeln!(text, "{:<7}  {}", finding.severity.name(), visible(&finding.sentence));
         if !finding.advice.is_empty() {
             let _ = writeln!(text, "         {}", visible(&finding.advice));
         }

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
+use ostler_ops::tasks;
 use ostler_store::views::{Filter, ListOrder, Page};
-use ostler_store::{Clock as _, MAX_PAGE, Store, SystemClock};
+use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::task::Summary;
 use serde::Serialize;
 
@@ -24,17 +25,7 @@ pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -
 pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) -> anyhow::Result<Page> {
     let order = if part.oldest { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
     let filter = Filter { order, ..filters.filter() };
-    let mut tasks = Vec::new();
-    let mut next = part.cursor;
-    // One call examines a bounded number of rows: where matches are rare, it takes several to fill a page.
-    loop {
-        let page = store.list(filter.clone(), next, (part.limit - tasks.len()).min(MAX_PAGE)).await?;
-        tasks.extend(page.tasks);
-        next = page.next;
-        if next.is_none() || tasks.len() >= part.limit {
-            return Ok(Page { tasks, next });
-        }
-    }
+    Ok(tasks::list(store, &filter, part.cursor, part.limit).await?)
 }
 
 /// Prints a page; `views` is its JSON form.

@@ -46,7 +46,6 @@ use crate::print::{Format, Out};
 use crate::store_location::StoreLocation;
 
 pub(crate) use descriptors::make_room;
-pub(crate) use job::job_view;
 pub(crate) use sandbox::{PROBE, try_sandbox};
 pub(crate) use up::{SUPERVISOR, Signals, keep, machine, start_supervisor};
 
@@ -114,8 +113,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Queue(what) => block_on(queue::run(&console, what)),
         Command::Breaker(what) => block_on(breaker::run(&console, what)),
         Command::Drain { node } => block_on(drain::run(&console, &node)),
-        Command::Resize(what) => block_on(resize::run(&console, &what)),
-        Command::Recycle(whom) => block_on(recycle::run(&console, &whom)),
+        Command::Resize(what) => block_on(resize::run(&console, what)),
+        Command::Recycle(whom) => block_on(recycle::run(&console, whom)),
         Command::Config(what) => config::run(&console, what),
         Command::Db(what) => block_on(db::run(&console, what)),
         Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),

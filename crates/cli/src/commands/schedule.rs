@@ -1,13 +1,11 @@
 //! `ostler schedule`: shows, adds, pauses and removes recurring tasks.
 
-use ostler_core::{Overrides, Timestamp, millis};
+use ostler_core::Overrides;
+use ostler_ops::schedules;
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{
-    Activity, PutAnswer, ScheduleAnswer as Answer, ScheduleChange, ScheduleRecord, TaskTemplate,
-};
-use ostler_store::{Clock as _, Store, SystemClock, check_schedule};
-use ostler_wire::schedule::{RecurrenceView, RunView, ScheduleActionView, ScheduleDetail, ScheduleView};
-use ostler_wire::time::TimeView;
+use ostler_store::schedules::{Activity, ScheduleRecord, TaskTemplate};
+use ostler_store::{Clock as _, SystemClock};
+use ostler_wire::schedule::ScheduleView;
 
 use super::{Console, payload};
 use crate::args::{AddSchedule, ScheduleCommand};
@@ -16,35 +14,30 @@ use crate::exit::{Code, refused};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
 
-/// The number of upcoming runs in `show`.
-const UPCOMING: usize = 5;
-
 pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Result<Code> {
     match what {
         ScheduleCommand::Ls => list(console).await,
         ScheduleCommand::Show(named) => show(console, &named.name).await,
         ScheduleCommand::Add(add) => self::add(console, *add).await,
         ScheduleCommand::Rm(named) => remove(console, &named.name).await,
-        ScheduleCommand::Pause(named) => pause(console, &named.name, Activity::Paused).await,
-        ScheduleCommand::Resume(named) => pause(console, &named.name, Activity::Active).await,
+        ScheduleCommand::Pause(named) => set(console, &named.name, Activity::Paused).await,
+        ScheduleCommand::Resume(named) => set(console, &named.name, Activity::Active).await,
     }
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let records = store.schedules().await?;
-    let views: Vec<ScheduleView> = records.iter().map(view).collect();
+    let views: Vec<ScheduleView> = records.iter().map(ScheduleView::from).collect();
     console.out.answer(&views, |looks| print::schedules(&records, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 
 async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let record = find(store.as_ref(), name).await?;
-    let upcoming = upcoming(&record);
-    let moments = upcoming.iter().copied().map(TimeView::from).collect();
-    let detail = ScheduleDetail { schedule: view(&record), upcoming: moments };
-    console.out.answer(&detail, |_| print::schedule(&record, &upcoming, SystemClock.now()))?;
+    let record = schedules::find(store.as_ref(), name).await?;
+    let detail = schedules::detail(&record);
+    console.out.answer(&detail, |_| print::schedule(&record, &detail.upcoming, SystemClock.now()))?;
     Ok(Code::Done)
 }
 
@@ -70,29 +63,17 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     };
     let plan = PlannedSchedule { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
     // Checked before the store is opened: a refused schedule creates no store.
-    check_schedule(&plan.schedule(SystemClock.now()))?;
+    schedules::check(&plan, SystemClock.now())?;
     let store = place.open(IfMissing::Make).await?;
-    let result = match store.put_schedule(plan.schedule(store.now().await?)).await? {
-        PutAnswer::Created => "created",
-        PutAnswer::Replaced => "replaced",
-        PutAnswer::TooMany { limit } => {
-            let sentence = format!(
-                "the store has {limit} schedules, the maximum; to remove one: ostler schedule rm NAME"
-            );
-            return Err(refused(Code::BadInput, sentence));
-        }
-    };
-    let record = find(store.as_ref(), &plan.name).await?;
-    let next = next(&record);
-    let answer = answer(&plan.name, result, next);
+    let (answer, record) = schedules::put(store.as_ref(), &plan).await?;
     console.out.answer(&answer, |_| {
-        let name = visible(&plan.name);
-        match (next, record.activity) {
-            (Some(next), _) => format!("{name} is {result}; next run: {}\n", TimeView::from(next)),
-            (None, Activity::Paused) => {
+        let (name, result) = (visible(&answer.schedule), answer.result.name());
+        match (answer.next_at, &record) {
+            (Some(next), _) => format!("{name} is {result}; next run: {next}\n"),
+            (None, ScheduleRecord { activity: Activity::Paused, .. }) => {
                 format!("{name} is {result} and paused; to resume it: ostler schedule resume {name}\n")
             }
-            (None, Activity::Active) => {
+            (None, ScheduleRecord { activity: Activity::Active, .. }) => {
                 format!(
                     "{name} is {result}, but its time has passed; choose another time, or remove it first\n"
                 )
@@ -104,78 +85,19 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    match store.change_schedule(name, ScheduleChange::Remove).await? {
-        Answer::Done => {}
-        Answer::NotFound => return Err(not_found(name)),
-    }
-    console.out.answer(&answer(name, "removed", None), |_| format!("{} is removed\n", visible(name)))?;
+    let answer = schedules::remove(store.as_ref(), name).await?;
+    console.out.answer(&answer, |_| format!("{} is removed\n", visible(name)))?;
     Ok(Code::Done)
 }
 
-async fn pause(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
+async fn set(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    match store.change_schedule(name, ScheduleChange::Set(activity)).await? {
-        Answer::Done => {}
-        Answer::NotFound => return Err(not_found(name)),
-    }
-    let next = next(&find(store.as_ref(), name).await?);
+    let answer = schedules::set(store.as_ref(), name, activity).await?;
     let shown = visible(name);
-    let (result, more) = match activity {
-        Activity::Paused => ("paused", format!("; to resume it: ostler schedule resume {shown}")),
-        Activity::Active => ("resumed", String::new()),
+    let more = match activity {
+        Activity::Paused => format!("; to resume it: ostler schedule resume {shown}"),
+        Activity::Active => String::new(),
     };
-    console.out.answer(&answer(name, result, next), |_| format!("{shown} is {result}{more}\n"))?;
+    console.out.answer(&answer, |_| format!("{shown} is {}{more}\n", answer.result.name()))?;
     Ok(Code::Done)
-}
-
-fn answer(name: &str, result: &'static str, next: Option<Timestamp>) -> ScheduleActionView {
-    ScheduleActionView { schedule: name.to_owned(), result, next_at: next.map(TimeView::from) }
-}
-
-async fn find(store: &dyn Store, name: &str) -> anyhow::Result<ScheduleRecord> {
-    let all = store.schedules().await?;
-    all.into_iter().find(|record| record.schedule.name == name).ok_or_else(|| not_found(name))
-}
-
-fn not_found(name: &str) -> anyhow::Error {
-    let sentence = format!("there is no schedule \"{}\"; see: ostler schedule ls", visible(name));
-    refused(Code::NotFound, sentence)
-}
-
-/// The next run; `None` while paused.
-fn next(record: &ScheduleRecord) -> Option<Timestamp> {
-    match record.activity {
-        Activity::Active => record.schedule.next_at,
-        Activity::Paused => None,
-    }
-}
-
-fn upcoming(record: &ScheduleRecord) -> Vec<Timestamp> {
-    let (Some(first), Ok(times)) = (next(record), ScheduleSpec::parse(&record.schedule.spec)) else {
-        return Vec::new();
-    };
-    std::iter::successors(Some(first), |last| times.next(first, *last)).take(UPCOMING).collect()
-}
-
-fn view(record: &ScheduleRecord) -> ScheduleView {
-    let schedule = &record.schedule;
-    let when = match ScheduleSpec::parse(&schedule.spec) {
-        Ok(ScheduleSpec::Cron(line)) => RecurrenceView {
-            cron: Some(line.line().to_owned()),
-            timezone: Some(line.timezone().to_owned()),
-            ..RecurrenceView::default()
-        },
-        Ok(ScheduleSpec::Every(step)) => {
-            RecurrenceView { every_ms: Some(millis(step.length())), ..RecurrenceView::default() }
-        }
-        Ok(ScheduleSpec::At(moment)) => {
-            RecurrenceView { at: Some(moment.into()), ..RecurrenceView::default() }
-        }
-        Err(_) => RecurrenceView::default(),
-    };
-    let TaskTemplate { queue, kind, payload, priority, overrides } = &schedule.task;
-    let run = RunView::new(queue, kind, payload, *priority, overrides);
-    let view = ScheduleView::new(&schedule.name, when, schedule.overlap, schedule.missed, run);
-    let view = view.with_runs(next(record), record.last_at, record.last_task);
-    ScheduleView { state: print::schedule_state(record), ..view }
 }

@@ -1,130 +1,129 @@
-//! Selections of tasks: by name, or by filters with a confirmation. And the report of what was done.
+//! Selections of tasks on the command line: the confirmation at the terminal, and the report of what was done.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use ostler_core::{StateName, TaskId};
-use ostler_store::views::Filter;
-use ostler_store::{MAX_PAGE, Store};
+use async_trait::async_trait;
+use ostler_core::StateName;
+use ostler_ops::act::{Act, Acted, Approval, Operator, act};
+use ostler_ops::selection::{SelectedBy, Selector};
+use ostler_store::Store;
 use ostler_wire::action::{ActionResult, ActionView};
 
-use super::{Console, show};
-use crate::args::{Select, SelectedTasks, TaskName};
+use super::Console;
+use crate::args::Select;
 use crate::exit::{Code, refused, say};
 use crate::print::Format;
 
-/// The maximum number of tasks in one command.
-const MAX_CHOSEN: usize = 1_000_000;
-
-/// The action, for the confirmation, and the states to which it applies.
-pub(super) struct SelectionVerb<'a> {
-    pub(super) name: &'a str,
-    pub(super) states: &'a [StateName],
+/// Tasks that a command line selects.
+pub(super) struct Chosen {
+    selector: Selector,
+    /// Whether to ask before a filter acts.
+    asks: Asks,
 }
 
-pub(super) struct Selection {
-    pub(super) ids: Vec<TaskId>,
-    by: By,
+#[derive(Clone, Copy)]
+enum Asks {
+    First,
+    Nothing,
 }
 
-impl Selection {
-    /// Whether each task was named explicitly.
-    pub(super) fn is_by_name(&self) -> bool {
-        self.by == By::Name
+impl Chosen {
+    /// The selection, checked without opening a store.
+    pub(super) fn of(select: &Select) -> anyhow::Result<Self> {
+        let selector = select.chosen().map_err(|sentence| refused(Code::BadInput, sentence))?;
+        Ok(Self { selector, asks: if select.yes { Asks::Nothing } else { Asks::First } })
     }
-}
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
-    Name,
-    Filter,
-}
+    /// Whether a single task was named.
+    pub(super) fn is_one(&self) -> bool {
+        matches!(&self.selector, Selector::Named(names) if names.len() == 1)
+    }
 
-/// Finds the tasks, and asks for confirmation if they were selected by filters. `None`: the user declined.
-pub(super) async fn choose(
-    store: &dyn Store,
-    select: &Select,
-    verb: &SelectionVerb<'_>,
-) -> anyhow::Result<Option<Selection>> {
-    match chosen(select)? {
-        SelectedTasks::Named { tasks, queue } => {
-            let mut ids = Vec::new();
-            for task in &tasks {
-                ids.push(match task {
-                    TaskName::Id(id) => *id,
-                    TaskName::Key(_) => show::named(store, task, &queue).await?.task.id,
-                });
-            }
-            Ok(Some(Selection { ids, by: By::Name }))
-        }
-        SelectedTasks::Matching(filter) => {
-            if !select.yes && !can_ask() {
+    /// Acts on the tasks, and reports what was done.
+    pub(super) async fn act(
+        self,
+        console: &Console,
+        store: &dyn Store,
+        what: &Act<'_>,
+    ) -> anyhow::Result<Code> {
+        let mut operator = match (&self.selector, self.asks) {
+            (Selector::Matching(_), Asks::First) if !can_ask() => {
                 let sentence = format!(
                     "not a terminal, so there is no way to ask; add --yes to {} all matching tasks",
-                    verb.name
+                    verb(what)
                 );
                 return Err(refused(Code::BadInput, sentence));
             }
-            let ids = matching(store, &filter, verb.states).await?;
-            if !ids.is_empty() && !select.yes && !ask(format!("{} {}?", verb.name, count(ids.len()))).await? {
+            (_, asks) => Terminal { verb: verb(what), asks, fault: None },
+        };
+        match act(store, &self.selector, what, &mut operator).await? {
+            Acted::Done { by, answers } => report(console, by, &answers),
+            Acted::Declined => {
+                operator.fault.map_or(Ok(()), Err)?;
                 say("nothing was done");
-                return Ok(None);
+                Ok(Code::Done)
             }
-            Ok(Some(Selection { ids, by: By::Filter }))
         }
     }
 }
 
-/// The selection, checked without opening a store.
-pub(super) fn chosen(select: &Select) -> anyhow::Result<SelectedTasks> {
-    select.chosen().map_err(|sentence| refused(Code::BadInput, sentence))
-}
-
-async fn matching(store: &dyn Store, filter: &Filter, states: &[StateName]) -> anyhow::Result<Vec<TaskId>> {
-    let mut ids = Vec::new();
-    let wanted = filter.state.map_or_else(|| states.to_vec(), |state| vec![state]);
-    for state in wanted {
-        let filter = Filter { state: Some(state), ..filter.clone() };
-        let mut next = None;
-        loop {
-            let page = store.list(filter.clone(), next, MAX_PAGE).await?;
-            ids.extend(page.tasks.iter().map(|task| task.id));
-            if ids.len() > MAX_CHOSEN {
-                let sentence =
-                    format!("more than {MAX_CHOSEN} tasks match, the maximum for one command; add filters");
-                return Err(refused(Code::BadInput, sentence));
-            }
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
-        }
+/// The action, for the confirmation.
+const fn verb(act: &Act<'_>) -> &'static str {
+    match act {
+        Act::Cancel => "cancel",
+        Act::Replay(_) => "retry",
+        Act::ReplayLetters(_) => "replay",
+        Act::Copy { .. } => "enqueue a copy of",
+        Act::DropLetters => "remove",
     }
-    Ok(ids)
 }
 
 fn can_ask() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks on the terminal. Anything but a yes is a no.
-async fn ask(question: String) -> anyhow::Result<bool> {
-    let asked = tokio::task::spawn_blocking(move || {
-        let _ = write!(std::io::stderr(), "{question} [y/N] ");
-        let _ = std::io::stderr().flush();
-        let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line)?;
-        Ok::<_, std::io::Error>(matches!(line.trim(), "y" | "Y" | "yes"))
-    });
-    Ok(asked.await??)
+/// The user at the terminal. Anything but a yes is a no.
+struct Terminal {
+    verb: &'static str,
+    asks: Asks,
+    /// Why the answer could not be read.
+    fault: Option<io::Error>,
+}
+
+#[async_trait]
+impl Operator for Terminal {
+    async fn approve(&mut self, tasks: usize) -> Approval {
+        match self.asks {
+            Asks::Nothing => return Approval::GoOn,
+            Asks::First => {}
+        }
+        let question = format!("{} {}?", self.verb, count(tasks));
+        let asked = tokio::task::spawn_blocking(move || ask(&question)).await;
+        match asked.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.fault = Some(error);
+                Approval::Stop
+            }
+        }
+    }
+}
+
+fn ask(question: &str) -> io::Result<Approval> {
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    let _ = io::stderr().flush();
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(if matches!(line.trim(), "y" | "Y" | "yes") { Approval::GoOn } else { Approval::Stop })
 }
 
 /// Reports what was done.
-pub(super) fn report(console: &Console, picked: &Selection, answers: &[ActionView]) -> anyhow::Result<Code> {
-    match (console.out.format(), picked.by) {
+fn report(console: &Console, by: SelectedBy, answers: &[ActionView]) -> anyhow::Result<Code> {
+    match (console.out.format(), by) {
         (Format::Json, _) => console.out.json(&answers)?,
-        (Format::People, By::Filter) => console.out.line(&sum(answers))?,
-        (Format::People, By::Name) => {
+        (Format::People, SelectedBy::Filter) => console.out.line(&sum(answers))?,
+        (Format::People, SelectedBy::Name) => {
             for answer in answers {
                 match sentence(answer) {
                     Confirmation::Done(line) => console.out.line(&line)?,
@@ -135,10 +134,10 @@ pub(super) fn report(console: &Console, picked: &Selection, answers: &[ActionVie
     }
     let any = |result: ActionResult| answers.iter().any(|answer| answer.result == result);
     // A task that matched a filter and has changed since is not the user's mistake.
-    Ok(match picked.by {
-        By::Name if any(ActionResult::NotFound) => Code::NotFound,
-        By::Name if any(ActionResult::Refused) => Code::BadInput,
-        By::Name | By::Filter => Code::Done,
+    Ok(match by {
+        SelectedBy::Name if any(ActionResult::NotFound) => Code::NotFound,
+        SelectedBy::Name if any(ActionResult::Refused) => Code::BadInput,
+        SelectedBy::Name | SelectedBy::Filter => Code::Done,
     })
 }
 

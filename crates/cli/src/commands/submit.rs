@@ -1,130 +1,65 @@
 //! `ostler submit`: enqueues one task, and optionally waits for it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_core::{Overrides, StateName, Task, TaskId};
-use ostler_store::calls::{Enqueued, NewTask};
+use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
+use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
-use ostler_store::views::TaskRef;
-use ostler_store::{Clock as _, MAX_AFTER, Store, SystemClock, check_len, check_replacement};
+use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::json::Json;
-use ostler_wire::task::{ErrorView, Submitted, Waited};
+use ostler_wire::task::{ErrorView, Waited};
 
-use super::{Console, payload, show};
-use crate::args::{Submit, TaskName};
+use super::{Console, payload};
+use crate::args::Submit;
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
 
-/// The polling interval of --wait, at first and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(5);
-const LAST_LOOK: Duration = Duration::from_millis(100);
-
 pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Code> {
     let place = console.place()?;
-    let (wait, wait_timeout, queue) = (submit.wait, submit.wait_timeout, submit.queue.clone());
-    let others = submit.plans.after.clone();
-    let (delay, deadline) = (submit.delay.filter(|_| submit.at.is_none()), submit.plans.deadline);
-    let mut task = task(submit, place.bounds()).await?;
+    let (wait, wait_timeout) = (submit.wait, submit.wait_timeout);
+    let request = request(submit, place.bounds()).await?;
     // Checked before the store is opened: a refused task creates no store.
-    check_len("tasks to wait for by one", others.len(), MAX_AFTER)?;
-    check_replacement(task.unique.as_ref(), others.len())?;
-    place.bounds().check_tasks(std::slice::from_ref(&task))?;
+    request.check(place.bounds(), SystemClock.now())?;
     // Tasks to wait for are in an existing store.
-    let missing = if others.is_empty() { IfMissing::Make } else { IfMissing::Refuse };
+    let missing = if request.after.is_empty() { IfMissing::Make } else { IfMissing::Refuse };
     let store = place.open(missing).await?;
-    if delay.is_some() || deadline.is_some() {
-        // The store's clock decides, and it may be another machine's.
-        let now = store.now().await?;
-        task.run_at = delay.map(|delay| now.after(delay)).or(task.run_at);
-        task.deadline = deadline.map(|time| now.after(time));
-    }
-    for other in &others {
-        task.after.push(match other {
-            TaskName::Id(id) => *id,
-            TaskName::Key(_) => show::named(store.as_ref(), other, &queue).await?.task.id,
-        });
-    }
-    let answers = store.enqueue(vec![task.clone()]).await?;
-    let answer = *answers.first().expect("one task has one answer");
-    if answer == Enqueued::Existing(task.id) {
-        is_the_same(store.as_ref(), &task).await?;
-    }
-    let (id, result) = became(console, answer, &task)?;
+    let answer = submit::submit(store.as_ref(), &request).await?;
+    let id = answer.id();
+    accepted(console, answer)?;
     if !wait {
-        console.out.answer(&Submitted { id: id.to_string(), result }, |_| format!("{id}\n"))?;
+        console.out.answer(&answer.view(), |_| format!("{id}\n"))?;
         return Ok(Code::Done);
     }
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    let waited = waited_for(store.as_ref(), id);
-    let task = match wait_timeout {
-        None => waited.await?,
-        Some(timeout) => tokio::time::timeout(timeout, waited).await.unwrap_or_else(|_| {
-            let sentence = format!("{id} has not finished in time and continues; see: ostler show {id}");
-            Err(refused(Code::WorkFailed, sentence))
-        })?,
-    };
-    told(console, &task)
+    told(console, &submit::wait(store.as_ref(), id, wait_timeout).await?)
 }
 
-/// Refuses a task whose id belongs to a different task: its payload would be lost silently.
-async fn is_the_same(store: &dyn Store, task: &NewTask) -> anyhow::Result<()> {
-    match store.show(TaskRef::Id(task.id)).await? {
-        Some(found) if !task.is_repeated_by(&found.task) => {
-            let sentence = format!(
-                "the id {} belongs to another task: \"{}\" in the queue \"{}\"; nothing was enqueued",
-                task.id,
-                visible(&found.task.kind),
-                visible(&found.task.queue)
-            );
-            Err(refused(Code::BadInput, sentence))
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// The task that now exists, and the result for the submitted one. Tells the user if another task was kept.
-fn became(console: &Console, answer: Enqueued, task: &NewTask) -> anyhow::Result<(TaskId, &'static str)> {
+/// Tells the user if another task was kept. A rejected task is an error.
+fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
     match answer {
-        Enqueued::Created(id) => Ok((id, "created")),
-        Enqueued::Existing(id) if id == task.id => {
-            say("a task with this id already exists and was not changed");
-            Ok((id, "existing"))
-        }
-        Enqueued::Existing(id) => {
-            say("a task with this key already exists; this is its id");
-            Ok((id, "existing"))
-        }
-        Enqueued::Replaced(id) => {
-            say("replaced the waiting task that had this key; this is its id");
-            Ok((id, "replaced"))
-        }
-        Enqueued::Rejected { holder } => {
+        SubmitAnswer::Created(_) => {}
+        SubmitAnswer::SameId(_) => say("a task with this id already exists and was not changed"),
+        SubmitAnswer::SameKey(_) => say("a task with this key already exists; this is its id"),
+        SubmitAnswer::Replaced(_) => say("replaced the waiting task that had this key; this is its id"),
+        SubmitAnswer::Rejected(holder) => {
             if console.out.format() == Format::Json {
-                console.out.json(&Submitted { id: holder.to_string(), result: "rejected" })?;
+                console.out.json(&answer.view())?;
             }
-            Err(refused(Code::BadInput, format!("task {holder} already has this key; nothing was enqueued")))
-        }
-        Enqueued::NoSuchTask(id) => {
-            Err(refused(Code::NotFound, format!("there is no task {id} to run after; nothing was enqueued")))
-        }
-        Enqueued::QueueFull { limit } => {
-            let sentence = format!(
-                "the queue \"{}\" is full: {limit} tasks are waiting, its limit",
-                visible(&task.queue)
-            );
-            Err(refused(Code::QueueFull, sentence))
+            let sentence = format!("task {holder} already has this key; nothing was enqueued");
+            return Err(refused(Code::BadInput, sentence));
         }
     }
+    Ok(())
 }
 
-/// The task as described by the options, without its dependencies.
-async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<NewTask> {
-    let (now, plans) = (SystemClock.now(), submit.plans);
+/// The submission as described by the options.
+async fn request(submit: Submit, bounds: Bounds) -> anyhow::Result<SubmitRequest> {
+    let plans = submit.plans;
     let payload = match submit.payload {
         Some(given) => payload::read(given, bounds).await?,
         None => "null".to_owned(),
@@ -134,23 +69,24 @@ async fn task(submit: Submit, bounds: ostler_store::Bounds) -> anyhow::Result<Ne
         Some(id) => id,
         None => TaskId(ostler::ids().context("cannot get random bytes from the system")?()),
     };
-    Ok(NewTask {
+    let after = plans.after.iter().map(|other| other.in_queue(&submit.queue)).collect();
+    let task = NewTask {
         priority: submit.priority.unwrap_or_default(),
-        run_at: submit.at.or_else(|| submit.delay.map(|delay| now.after(delay))),
+        run_at: submit.at,
         unique: submit.key.map(|key| Unique {
             hold: plans.key_for,
             on_conflict: plans.if_taken.unwrap_or_default(),
             ..Unique::new(key)
         }),
         on_failed: plans.if_failed.unwrap_or_default(),
-        deadline: plans.deadline.map(|time| now.after(time)),
         limit_key: submit.limit_key,
         cost: submit.cost,
         overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
         not_after: submit.not_after,
         folder,
         ..NewTask::new(id, submit.queue, submit.kind, payload)
-    })
+    };
+    Ok(SubmitRequest { task, delay: submit.delay, deadline: plans.deadline, after })
 }
 
 /// The absolute path of the folder: the node has another current folder.
@@ -161,20 +97,6 @@ fn folder(given: &Path) -> anyhow::Result<String> {
         return Err(wrong("is not a folder; create it first"));
     }
     whole.into_os_string().into_string().map_err(|_| wrong("must be UTF-8 text"))
-}
-
-async fn waited_for(store: &dyn Store, id: TaskId) -> anyhow::Result<Task> {
-    let mut pause = FIRST_LOOK;
-    loop {
-        let found = store.show(TaskRef::Id(id)).await?;
-        let gone = || refused(Code::NotFound, format!("{id} was removed while waiting for it"));
-        let task = found.ok_or_else(gone)?.task;
-        if task.state.name().is_terminal() {
-            return Ok(task);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LAST_LOOK);
-    }
 }
 
 /// Prints the outcome.

@@ -119,7 +119,7 @@ async fn serve_until_told(
             return Err(error);
         }
     };
-    let ready = ReadyEvent { event: "ready", node: node.session().to_string(), listen: None };
+    let ready = ReadyEvent::new(node.session());
     if console.out.format() == Format::Json || !std::io::stdout().is_terminal() {
         // Write errors are ignored: the node works without a reader.
         let _ = console.out.json(&ready);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use ostler_wire::time::DURATION_UNITS as UNITS;
+pub(crate) use ostler_wire::time::show_duration as show;
+
 /// The longest accepted duration: a hundred years. Longer ones are mistakes, and no sum of times overflows with these.
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
-/// Units in milliseconds, from the largest.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,20 +66,6 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     }
     let total = Duration::from_millis(total_ms);
     if total > LONGEST { Err(DurationError::TooLong) } else { Ok(total) }
-}
-
-/// Formats a duration in whole milliseconds, rounded down.
-pub(crate) fn show(duration: Duration) -> String {
-    let mut left = duration.as_millis();
-    let mut text = String::new();
-    for (unit, unit_ms) in UNITS {
-        let unit_ms = u128::from(unit_ms);
-        if left >= unit_ms {
-            text.push_str(&format!("{}{unit}", left / unit_ms));
-            left %= unit_ms;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// Splits off the leading characters that satisfy `so`.

@@ -1,38 +1,14 @@
 //! The site of the store's file: its disk, file system and permissions.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ostler_sqlite::integrity::{self, UnopenableLock};
+use ostler_ops::doctor::facts::{DiskSpace, SiteFacts};
+use ostler_sqlite::integrity;
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-/// Facts about the site, as far as they could be determined.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SiteFacts {
-    pub(crate) path: PathBuf,
-    pub(crate) folder: PathBuf,
-    /// The permission bits of the file, if it exists.
-    pub(crate) file_mode: Option<u32>,
-    /// The permission bits of the folder.
-    pub(crate) folder_mode: Option<u32>,
-    /// The paths that are not writable, and why: the file, the folder, or both.
-    pub(crate) not_writable: Vec<(PathBuf, String)>,
-    /// Lock files of nodes that this user cannot open.
-    pub(crate) unopenable: Vec<UnopenableLock>,
-    pub(crate) room: Option<DiskSpace>,
-    /// The file system, if it is one that SQLite should not be on.
-    pub(crate) remote: Option<&'static str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DiskSpace {
-    /// Bytes that this user may still write.
-    pub(crate) free_bytes: u64,
-    pub(crate) total_bytes: u64,
-    /// Files that may still be created; `None` if the file system does not count them.
-    pub(crate) free_files: Option<u64>,
-}
+use crate::store_location::unopenable_sentence;
 
 /// Network and FUSE file systems, by their magic numbers.
 const REMOTE: [(u64, &str); 9] = [
@@ -70,8 +46,8 @@ pub(crate) fn look(path: &Path) -> SiteFacts {
         free_files: (disk.f_files > 0).then_some(disk.f_favail),
     });
     // A folder that cannot be read makes opening the store fail, which is reported.
-    let unopenable = integrity::unopenable_locks(&path).unwrap_or_default();
-    SiteFacts { path, folder, file_mode, folder_mode, not_writable, unopenable, room, remote }
+    let locked_out = unopenable_sentence(&integrity::unopenable_locks(&path).unwrap_or_default());
+    SiteFacts { path, folder, file_mode, folder_mode, not_writable, locked_out, room, remote }
 }
 
 /// Why this is not writable; `None` if it is, or does not exist, or cannot be determined.

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use ostler_core::{Id, Outcome, WorkerId};
 use ostler_exec::{Control, Executor as _, Work, event_channel};
+use ostler_ops::hooks::{HookAttempt, HookError, HookNotice};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Command, CommandPolicy, PolicyError};
-
-use super::HookError;
-use super::notice::HookNotice;
 
 /// How long a command may take to stop after its timeout. Then it is killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -19,8 +18,11 @@ impl CommandHook {
     pub(super) fn new(supervisor: Supervisor, policy: CommandPolicy) -> Result<Self, PolicyError> {
         Command::new(supervisor, policy).map(Self)
     }
+}
 
-    pub(super) async fn run(&self, notice: &HookNotice, timeout: Duration) -> Result<(), HookError> {
+#[async_trait]
+impl HookAttempt for CommandHook {
+    async fn run(&self, notice: &HookNotice, timeout: Duration) -> Result<(), HookError> {
         let work = Work {
             task: notice.task,
             token: 0,
@@ -29,7 +31,7 @@ impl CommandHook {
             attempt: notice.attempt,
             queue: notice.queue.as_str().into(),
             kind: notice.kind.as_str().into(),
-            payload: notice.json(),
+            payload: notice.view.json(),
             timeout,
             grace: GRACE,
             folder: None,

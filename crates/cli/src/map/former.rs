@@ -3,13 +3,13 @@
 
 use anyhow::Context as _;
 use ostler_core::{JobId, StateName, Timestamp};
+use ostler_ops::jobs::{self, JobSpec, manage};
 use ostler_store::Store;
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_wire::job::JobState;
 
-use super::job;
-use super::plan::{MapPlan, Spec};
+use super::plan::MapPlan;
 use crate::args::Map;
 use crate::print::ago;
 
@@ -54,12 +54,12 @@ fn fate(map: &Map, state: JobState) -> FormerJobFate {
 pub(crate) async fn choose(
     store: &dyn Store,
     plan: &MapPlan,
-    spec: &Spec,
+    spec: &JobSpec,
     map: &Map,
     now: Timestamp,
 ) -> anyhow::Result<ChosenJob> {
-    let former = job::made_from(store, plan.fingerprint()).await?;
-    let fate = former.as_ref().map(|found| fate(map, job::state(found)));
+    let former = jobs::made_from(store, plan.fingerprint()).await?;
+    let fate = former.as_ref().map(|found| fate(map, JobState::of(found)));
     match (former, fate) {
         (Some(found), Some(FormerJobFate::Resume)) => {
             let remark = Some(resume(store, &found, now).await?);
@@ -90,7 +90,7 @@ async fn resume(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow:
     if found.paused.is_some() {
         store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
     }
-    let again = job::replay(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
+    let again = manage::replay_tasks(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
     Ok(resumed(found, again, now))
 }
 
@@ -118,10 +118,10 @@ async fn give_up(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow
     if counts.queued + counts.claimed + counts.running == 0 {
         return Ok(None);
     }
-    if let Some(node) = job::server(&store.survey().await?, id) {
+    if let Some(node) = jobs::server(&store.survey().await?, id) {
         return Ok(Some(format!("job {id} with the same items is still running in process {}", node.pid)));
     }
-    let left = job::cancel(store, id).await?;
+    let left = manage::cancel_tasks(store, id).await?;
     let items = if left == 1 { "item" } else { "items" };
     Ok(Some(format!("cancelled {left} unfinished {items} of job {id}, created {}", ago(now, found.made_at))))
 }

@@ -8,7 +8,6 @@ pub(crate) mod fingerprint;
 pub(crate) mod former;
 pub(crate) mod halt;
 pub(crate) mod item;
-pub(crate) mod job;
 pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod report;

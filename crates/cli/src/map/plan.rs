@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStringExt as _;
 
 use ostler_core::{JobId, TaskId};
-use ostler_process::Argument;
+use ostler_ops::jobs::{ItemPayload, JobSpec, ServedBy};
 use ostler_store::calls::NewTask;
 use ostler_store::jobs::{NewJob, queue_of};
-use serde::{Deserialize, Serialize};
+use ostler_wire::bytes::ByteString;
 
 use super::fingerprint::{ItemDigest, ItemOrder, fingerprint, marks, task_of};
 use super::item::Item;
@@ -34,41 +34,6 @@ pub(crate) struct MapPlan {
     /// The working folder.
     folder: String,
     timeout_ms: Option<u128>,
-}
-
-/// The command for each item, as stored with the job.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    /// The words of the template.
-    pub(crate) command: Vec<Argument>,
-    /// The working folder.
-    pub(crate) folder: String,
-    pub(crate) served_by: ServedBy,
-    /// The maximum number of items running at once.
-    pub(crate) jobs: u32,
-    /// The maximum number of attempts of an item.
-    pub(crate) attempts: u32,
-    /// The timeout of an item in milliseconds.
-    pub(crate) timeout_ms: Option<u64>,
-}
-
-/// Who runs the items of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ServedBy {
-    /// The process that runs `ostler map`.
-    Mapper,
-    /// A running node.
-    Node,
-}
-
-/// The payload of an item's task.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Payload {
-    /// The position among the items, counted from 1.
-    pub(crate) number: u64,
-    pub(crate) item: Argument,
-    pub(crate) argv: Vec<Argument>,
 }
 
 impl MapPlan {
@@ -111,7 +76,7 @@ impl MapPlan {
         self.template.argv(item, number)
     }
 
-    pub(crate) fn job(&self, id: JobId, spec: &Spec) -> anyhow::Result<NewJob> {
+    pub(crate) fn job(&self, id: JobId, spec: &JobSpec) -> anyhow::Result<NewJob> {
         Ok(NewJob {
             id,
             name: self.name.clone(),
@@ -121,9 +86,9 @@ impl MapPlan {
         })
     }
 
-    pub(crate) fn spec(&self, map: &Map, jobs: u32) -> Spec {
-        Spec {
-            command: self.words.iter().cloned().map(Argument).collect(),
+    pub(crate) fn spec(&self, map: &Map, jobs: u32) -> JobSpec {
+        JobSpec {
+            command: self.words.iter().cloned().map(ByteString).collect(),
             folder: self.folder.clone(),
             served_by: if map.detach { ServedBy::Node } else { ServedBy::Mapper },
             jobs,
@@ -136,10 +101,10 @@ impl MapPlan {
     pub(crate) fn task(&self, job: JobId, place: usize) -> anyhow::Result<NewTask> {
         let item = &self.items[place];
         let number = place as u64 + 1;
-        let payload = Payload {
+        let payload = ItemPayload {
             number,
-            item: Argument(item.bytes.clone()),
-            argv: self.argv(number, item).into_iter().map(Argument).collect(),
+            item: ByteString(item.bytes.clone()),
+            argv: self.argv(number, item).into_iter().map(ByteString).collect(),
         };
         let task =
             NewTask::new(self.task_id(job, place), queue_of(job), KIND, serde_json::to_string(&payload)?);

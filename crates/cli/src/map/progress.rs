@@ -59,7 +59,7 @@ impl MapProgress {
 
     /// Shows these counts.
     pub(crate) fn update(&mut self, counts: &Counts) {
-        let done = ended(counts);
+        let done = counts.ended();
         match &mut self.shown {
             ProgressView::Nothing => {}
             ProgressView::Bar(bar) => {
@@ -167,11 +167,6 @@ fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, col
     format!("{}{} {text}", "█".repeat(full), "░".repeat(width - full))
 }
 
-/// The number of finished items.
-pub(crate) const fn ended(counts: &Counts) -> u64 {
-    counts.completed + counts.failed + counts.cancelled
-}
-
 fn failed(counts: &Counts) -> String {
     if counts.failed == 0 { String::new() } else { format!("({} failed)", counts.failed) }
 }
@@ -197,7 +192,7 @@ fn summary(items: u64, before: u64, counts: &Counts, took: Duration) -> String {
     let others = [
         (counts.failed, "failed"),
         (counts.cancelled, "cancelled"),
-        (items.saturating_sub(ended(counts)), "left"),
+        (items.saturating_sub(counts.ended()), "left"),
     ];
     parts.extend(
         others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),

@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ostler_core::{EndKind, StateName, Task, TaskId};
-use ostler_process::Argument;
+use ostler_ops::jobs::ItemPayload;
+use ostler_ops::output::AttemptOutput;
 use ostler_runtime::EndListener;
 use ostler_store::Store;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::{TaskDetail, TaskRef};
 use tokio::sync::mpsc;
 
-use super::plan::Payload;
 use super::progress::Beside;
-use crate::attempt_output::AttemptOutput;
 use crate::exit::say;
 use crate::print::visible;
 
@@ -131,23 +130,22 @@ impl Printer {
     /// The item's number, with the id only: it may have to wait for long.
     async fn numbered(&self, end: ItemEnd) -> anyhow::Result<Option<(u64, ItemEnd)>> {
         let Some(found) = self.found(end).await? else { return Ok(None) };
-        let payload = serde_json::from_str::<Payload>(&found.task.payload).ok();
+        let payload = ItemPayload::of(&found.task.payload);
         Ok(payload.map(|payload| (payload.number, ItemEnd::Named(found.task.id))))
     }
 
     /// Prints one item; false if the output has been closed.
     async fn print(&self, end: ItemEnd) -> anyhow::Result<bool> {
         let Some(found) = self.found(end).await? else { return Ok(true) };
+        let written = AttemptOutput::of_last(self.store.as_ref(), &found).await?;
         let task = found.task;
-        let last = found.attempts.last().map(|attempt| attempt.token);
-        let written = AttemptOutput::read(self.store.as_ref(), task.id, last).await?;
         let said: Vec<String> = written
             .warnings
             .iter()
             .map(|warning| format!("{}: {}", visible(&item_of(&task)), visible(warning)))
             .chain(trouble_of(&task))
             .collect();
-        let (output, complaints) = (stdout_of(&task, written.stdout), written.stderr);
+        let (output, complaints) = (written.stdout, written.stderr);
         if complaints.is_empty() && output.is_empty() && said.is_empty() {
             return Ok(true);
         }
@@ -165,17 +163,8 @@ impl Printer {
     }
 }
 
-/// Standard output of the item: the task's output, or that of the last attempt if it did not succeed.
-pub(crate) fn stdout_of(task: &Task, of_attempt: Vec<u8>) -> Vec<u8> {
-    if task.state.name() != StateName::Completed {
-        return of_attempt;
-    }
-    let output = task.output.as_deref().and_then(|output| serde_json::from_str::<Argument>(output).ok());
-    output.unwrap_or_default().0
-}
-
 fn item_of(task: &Task) -> String {
-    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
+    let payload = ItemPayload::of(&task.payload);
     payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown())
 }
 

@@ -4,20 +4,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ostler_core::{Attempt, JobId, StateName, TaskId};
+use ostler_core::JobId;
+use ostler_ops::jobs::results::{ItemResult, JobResults};
 use ostler_store::Store;
-use ostler_store::jobs::queue_of;
-use ostler_store::views::{Filter, TaskDetail, TaskRef};
-use ostler_wire::job::JobResultView as Row;
 
-use super::plan::Payload;
-use super::report::stdout_of;
-use crate::attempt_output::AttemptOutput;
 use crate::exit::{Code, refused};
 use crate::print::{Looks, visible_json, visible_lines};
-
-/// Tasks per page; each comes with its output.
-const PAGE: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -62,15 +54,12 @@ impl Target {
             Self::Folder(folder) => {
                 let named = || format!("cannot write the results to {}", folder.display());
                 std::fs::create_dir_all(folder).with_context(named)?;
-                let numbered = numbered(store, job).await?;
-                let width = numbered.last().map_or(1, |(number, _)| number.to_string().len());
-                for (number, id) in numbered {
-                    let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
-                    let written = last_written(store, &found).await?;
+                let mut results = JobResults::of(store, job).await?;
+                let width = results.last().to_string().len();
+                while let Some(ItemResult { number, output, .. }) = results.next(store).await? {
                     let file = |end: &str| folder.join(format!("{number:0width$}.{end}"));
-                    std::fs::write(file("out"), stdout_of(&found.task, written.stdout))
-                        .with_context(named)?;
-                    std::fs::write(file("err"), written.stderr).with_context(named)?;
+                    std::fs::write(file("out"), output.stdout).with_context(named)?;
+                    std::fs::write(file("err"), output.stderr).with_context(named)?;
                 }
                 Ok(())
             }
@@ -112,10 +101,9 @@ pub(crate) async fn print(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let mut head = true;
-    for (number, id) in numbered(store, job).await? {
-        let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
-        let written = last_written(store, &found).await?;
-        let row = row(number, &found, written.stdout);
+    let mut results = JobResults::of(store, job).await?;
+    while let Some(result) = results.next(store).await? {
+        let row = result.view();
         // Row by row, so that only one is in memory.
         let text = match form {
             Form::Jsonl => serde_json::to_string(&row)? + "\n",
@@ -134,51 +122,4 @@ pub(crate) async fn print(
         out.write_all(shown.as_bytes())?;
     }
     Ok(out.flush()?)
-}
-
-/// The recorded output of the last attempt.
-async fn last_written(store: &dyn Store, found: &TaskDetail) -> anyhow::Result<AttemptOutput> {
-    AttemptOutput::read(store, found.task.id, found.attempts.last().map(|attempt| attempt.token)).await
-}
-
-fn row(number: u64, found: &TaskDetail, stdout: Vec<u8>) -> Row {
-    let task = &found.task;
-    let payload = serde_json::from_str::<Payload>(&task.payload).ok();
-    let took = found.attempts.last().and_then(Attempt::took);
-    let output = String::from_utf8_lossy(&stdout_of(task, stdout)).into_owned();
-    let exit_code = match task.state.name() {
-        StateName::Completed => Some(0),
-        StateName::Failed => task.last_failure.as_ref().and_then(|failure| failure.exit_code),
-        StateName::Queued | StateName::Claimed | StateName::Running | StateName::Cancelled => None,
-    };
-    Row {
-        number,
-        item: payload.map(|payload| payload.item.shown()).unwrap_or_default(),
-        state: task.state.name().name(),
-        runs: task.runs,
-        duration_ms: took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-        output: Some(output).filter(|output| !output.is_empty()),
-        error: task.last_failure.as_ref().map(|failure| failure.message.clone()),
-        task: task.id.to_string(),
-        exit_code,
-    }
-}
-
-/// The tasks of a job, in the order of their items.
-async fn numbered(store: &dyn Store, job: JobId) -> anyhow::Result<Vec<(u64, TaskId)>> {
-    let filter = Filter { queue: Some(queue_of(job)), ..Filter::default() };
-    let mut all = Vec::new();
-    let mut after = None;
-    loop {
-        let page = store.list(filter.clone(), after, PAGE).await?;
-        for task in &page.tasks {
-            let payload = serde_json::from_str::<Payload>(&task.payload);
-            all.extend(payload.ok().map(|payload| (payload.number, task.id)));
-        }
-        after = page.next;
-        if after.is_none() {
-            all.sort_unstable();
-            return Ok(all);
-        }
-    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::{JobId, Overrides, StateName, cut};
 use ostler_exec::Executor;
+use ostler_ops::jobs::{self, JobSpec, manage};
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
@@ -14,19 +15,18 @@ use ostler_runtime::{
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::{Clock as _, Error, MAX_NAME_BYTES, Store, SystemClock};
-use ostler_wire::job::JobActionView;
+use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
 
 use super::former::{self, JobChoice};
 use super::halt::{Halt, HaltMode};
-use super::job;
-use super::plan::{MapPlan, Spec};
-use super::progress::{MapProgress, again, ended};
+use super::plan::MapPlan;
+use super::progress::{MapProgress, again};
 use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::tally::{CountedCommands, Tally};
 use crate::args::Map;
-use crate::commands::{Signals, job_view, machine, make_room, start_supervisor};
+use crate::commands::{Signals, machine, make_room, start_supervisor};
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
@@ -108,7 +108,7 @@ impl Mapping<'_> {
             target.write(store, done.job.id).await?;
         }
         if self.out.format() == Format::Json {
-            self.out.json(&job_view(done))?;
+            self.out.json(&jobs::view(done))?;
         }
         Ok(Code::Done)
     }
@@ -122,7 +122,7 @@ impl Mapping<'_> {
     /// Enqueues the items, and leaves them to a running node.
     async fn leave(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Code> {
         let items = enqueue(store, &self.plan, job).await?;
-        let done = JobActionView { id: job.to_string(), done: "enqueued", tasks: items };
+        let done = JobActionView::new(job, JobAction::Enqueued, items);
         self.out.answer(&done, |_| format!("{job}\n"))?;
         Ok(Code::Done)
     }
@@ -132,7 +132,7 @@ impl Mapping<'_> {
         store: &Arc<dyn Store>,
         supervisor: &Supervisor,
         job: JobId,
-        spec: &Spec,
+        spec: &JobSpec,
         target: Option<Target>,
         signals: &mut Signals,
     ) -> anyhow::Result<Code> {
@@ -236,7 +236,7 @@ impl Mapping<'_> {
                 target.write(store.as_ref(), job).await?;
             }
             if self.out.format() == Format::Json {
-                self.out.json(&job_view(&record(store.as_ref(), job).await?))?;
+                self.out.json(&jobs::view(&record(store.as_ref(), job).await?))?;
             }
             if !self.map.quiet && counts.completed < items {
                 say(&again(items, &counts));
@@ -257,7 +257,7 @@ impl Mapping<'_> {
     /// The numbers of the unfinished items.
     async fn open_numbers(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Vec<u64>> {
         let done: std::collections::HashSet<_> =
-            job::tasks(store, job, StateName::Completed).await?.into_iter().collect();
+            manage::tasks(store, job, StateName::Completed).await?.into_iter().collect();
         let places = 0..self.plan.items.len();
         let open = places.filter(|place| !done.contains(&self.plan.task_id(job, *place)));
         Ok(open.map(|place| place as u64 + 1).collect())
@@ -271,7 +271,7 @@ fn cores() -> u32 {
 
 async fn record(store: &dyn Store, job: JobId) -> anyhow::Result<JobRecord> {
     let gone = || refused(Code::NotFound, format!("job {job} was removed"));
-    job::by_id(store, job).await?.ok_or_else(gone)
+    jobs::by_id(store, job).await?.ok_or_else(gone)
 }
 
 /// Enqueues the items. Existing ones are not changed; a cancelled job gets no more.
@@ -304,7 +304,7 @@ pub(crate) fn node_name(program: &str, job: JobId) -> String {
 }
 
 /// Whether the operation should be retried after this error.
-pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
+fn is_transient(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::is_transient)
 }
 
@@ -342,7 +342,7 @@ pub(crate) fn policy() -> CommandPolicy {
     }
 }
 
-pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &Spec) -> PoolConfig {
+pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &JobSpec) -> PoolConfig {
     let workers = usize::try_from(spec.jobs).unwrap_or(1);
     let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
     let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
@@ -405,7 +405,7 @@ impl Watch<'_> {
                 record => record?,
             };
             progress.update(&record.counts);
-            if all_enqueued && ended(&record.counts) >= self.items {
+            if all_enqueued && record.counts.ended() >= self.items {
                 return Ok(MapEnd::Done);
             }
             if record.cancelled_at.is_some() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::JobId;
+use ostler_ops::jobs::{self, JobSpec, ServedBy};
 use ostler_process::Command;
 use ostler_process::supervisor::Containment;
 use ostler_runtime::{Drained, NodeConfig, NodeState};
@@ -15,10 +16,7 @@ use ostler_wire::job::JobState;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::job;
-use super::plan::{ServedBy, Spec};
-use super::progress::ended;
-use super::run::{is_transient, node_name, policy, pool_of, start};
+use super::run::{node_name, policy, pool_of, start};
 use crate::commands::start_supervisor;
 use crate::config::PresenceSettings;
 use crate::exit::say;
@@ -117,7 +115,7 @@ impl JobServer {
         mut going: watch::Receiver<Going>,
     ) -> anyhow::Result<Drained> {
         let id = record.job.id;
-        let spec: Spec = serde_json::from_str(&record.job.spec)?;
+        let spec: JobSpec = serde_json::from_str(&record.job.spec)?;
         // A supervisor holds the liveness lock of one node, and this is a separate node.
         let supervisor = start_supervisor(self.containment).await?;
         let executor = Arc::new(Command::of_payload(supervisor.clone(), policy())?);
@@ -155,11 +153,11 @@ impl JobServer {
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
         loop {
-            match job::by_id(self.store.as_ref(), id).await {
+            match jobs::by_id(self.store.as_ref(), id).await {
                 Ok(Some(record)) if is_for_nodes(&record) => {}
                 Ok(Some(_) | None) => return Ok(()),
-                Err(error) if is_transient(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error.into()),
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -180,12 +178,9 @@ async fn goes(state: &mut watch::Receiver<NodeState>) {
 }
 
 fn is_for_nodes(record: &JobRecord) -> bool {
-    let by_node =
-        serde_json::from_str::<Spec>(&record.job.spec).is_ok_and(|spec| spec.served_by == ServedBy::Node);
-    let counts = &record.counts;
-    let something_left =
-        ended(counts) < record.job.items && counts.queued + counts.claimed + counts.running > 0;
-    match job::state(record) {
+    let by_node = JobSpec::of(record).is_some_and(|spec| spec.served_by == ServedBy::Node);
+    let something_left = record.counts.ended() < record.job.items && record.counts.open() > 0;
+    match JobState::of(record) {
         JobState::Running | JobState::Unfinished | JobState::Paused => by_node && something_left,
         JobState::Completed | JobState::Failed | JobState::Cancelled => false,
     }

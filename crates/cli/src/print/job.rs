@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use ostler_ops::jobs::FailedItem;
 use ostler_wire::job::{JobState, JobView};
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
-use super::visible::visible;
+use super::visible;
 
 const fn paint(state: JobState) -> Paint {
     match state {
@@ -39,7 +40,7 @@ pub(crate) fn jobs(views: &[JobView], looks: Looks) -> String {
 }
 
 /// One job, and some of its failed items with their errors.
-pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> String {
+pub(crate) fn job(view: &JobView, failed: &[FailedItem], looks: Looks) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name:<10}{}", visible(value));
@@ -65,8 +66,8 @@ pub(crate) fn job(view: &JobView, failed: &[(String, String)], looks: Looks) -> 
     );
     if !failed.is_empty() {
         let mut table = Table::new(&["FAILED ITEM", "ERROR"]);
-        for (item, why) in failed {
-            table.row(vec![item.as_str().into(), Cell::painted(why, Paint::Bad)]);
+        for FailedItem { item, error } in failed {
+            table.row(vec![item.as_str().into(), Cell::painted(error, Paint::Bad)]);
         }
         let _ = write!(text, "\n{}", table.render(looks));
     }

@@ -9,7 +9,7 @@ use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
-use super::visible::visible;
+use super::visible;
 use super::when;
 
 /// The queues, with what throttles them.

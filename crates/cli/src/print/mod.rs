@@ -6,7 +6,6 @@ mod schedule;
 mod system;
 mod table;
 mod task;
-mod visible;
 mod when;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -15,10 +14,10 @@ use serde::Serialize;
 
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
-pub(crate) use schedule::{schedule, schedule_state, schedules};
+pub(crate) use ostler_wire::visible::{visible, visible_json, visible_lines};
+pub(crate) use schedule::{schedule, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use task::{list, show};
-pub(crate) use visible::{visible, visible_json, visible_lines};
 pub(crate) use when::{ago, long as how_long};
 
 /// Output format.

@@ -4,23 +4,15 @@ use std::fmt::Write as _;
 
 use ostler_core::Timestamp;
 use ostler_runtime::ScheduleSpec;
-use ostler_store::schedules::{Activity, ScheduleRecord};
+use ostler_store::schedules::ScheduleRecord;
+use ostler_wire::schedule::schedule_state;
 use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
-use super::visible::visible;
+use super::visible;
 use super::when;
 use crate::config::duration;
-
-/// `active`, `paused`, or `over` when no run is left.
-pub(crate) fn schedule_state(record: &ScheduleRecord) -> &'static str {
-    match (record.activity, record.schedule.next_at) {
-        (_, None) => "over",
-        (Activity::Active, Some(_)) => "active",
-        (Activity::Paused, Some(_)) => "paused",
-    }
-}
 
 pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks) -> String {
     if records.is_empty() {
@@ -32,21 +24,20 @@ pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks
         let state = schedule_state(record);
         let paint = if state == "active" { Paint::Good } else { Paint::Faint };
         let from_now = |moment: Option<Timestamp>| moment.map_or("-".to_owned(), |at| when::from(now, at));
-        let next = schedule.next_at.filter(|_| record.activity == Activity::Active);
         table.row(vec![
             schedule.name.as_str().into(),
             times(&schedule.spec).into(),
             schedule.task.queue.as_str().into(),
             schedule.task.kind.as_str().into(),
             Cell::painted(state, paint),
-            from_now(next).into(),
+            from_now(record.next_run()).into(),
             from_now(record.last_at).into(),
         ]);
     }
     table.render(looks)
 }
 
-pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Timestamp) -> String {
+pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[TimeView], now: Timestamp) -> String {
     let schedule = &record.schedule;
     let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
     let task = &schedule.task;
@@ -58,7 +49,7 @@ pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[Timestamp], now: Tim
         ("missed", Some(schedule.missed.name().to_owned())),
     ];
     let names = std::iter::once("next").chain(std::iter::repeat("then"));
-    lines.extend(names.zip(upcoming).map(|(name, moment)| (name, Some(at(*moment)))));
+    lines.extend(names.zip(upcoming).map(|(name, moment)| (name, Some(at(moment.timestamp())))));
     lines.extend([
         ("last", record.last_at.map(at)),
         ("last task", record.last_task.map(|id| id.to_string())),

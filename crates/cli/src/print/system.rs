@@ -10,7 +10,7 @@ use ostler_wire::system::{NodeView, StatsView, WorkerView};
 use super::Looks;
 use super::limits::held_back;
 use super::table::{Cell, Paint, Table};
-use super::visible::visible;
+use super::visible;
 use super::when;
 
 pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, looks: Looks) -> String {
@@ -149,11 +149,9 @@ mod tests {
             task: Some((TaskId(Id::from_bits(2)), at(300))),
         };
         let (session, now) = (SessionId(Id::from_bits(3)), at(1_000));
-        let views = [WorkerView::new(&worker, session, at(300), now)];
-        let survey = Survey {
-            workers: vec![WorkerRecord { session, worker, last_seen: at(300) }],
-            ..Survey::default()
-        };
+        let workers_seen = vec![WorkerRecord { session, worker, last_seen: at(300) }];
+        let survey = Survey { workers: workers_seen, ..Survey::default() };
+        let views = WorkerView::all(&survey, now);
         let shown = workers(&views, &survey, now, Looks::Plain);
         let row = shown.lines().nth(1).unwrap_or_default();
         assert!(row.contains(" 900ms ") && row.trim_end().ends_with(" 700ms"), "{shown}");

@@ -3,7 +3,7 @@
 use ostler_core::StateName;
 
 use super::Looks;
-use super::visible::visible;
+use super::visible;
 
 /// The maximum width of the last column on a terminal. Elsewhere nothing is truncated.
 const MAX_LAST: usize = 80;

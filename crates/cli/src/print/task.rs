@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use ostler_core::{Attempt, Ending, FailReason, State, Task, TaskId, Timestamp, cut};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::ThrottleView;
-use ostler_wire::task::{AttemptView, ErrorView};
+use ostler_wire::task::{Detail, ErrorView};
 use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::limits::held_back;
 use super::table::{Cell, Paint, Table};
-use super::visible::visible;
+use super::visible;
 use super::when;
 use crate::config::size;
 
@@ -56,30 +56,24 @@ fn stands(task: &Task, now: Timestamp) -> String {
 }
 
 /// A task in detail.
-pub(crate) fn show(
-    detail: &TaskDetail,
-    held: Option<&ThrottleView>,
-    runs: &[AttemptView],
-    now: Timestamp,
-    looks: Looks,
-) -> String {
-    let task = &detail.task;
+pub(crate) fn show(record: &TaskDetail, view: &Detail, now: Timestamp, looks: Looks) -> String {
+    let (task, runs) = (&record.task, &view.attempts);
     let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("id", Some(task.id.to_string())),
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
         ("state", Some(Paint::of(task.state.name()).on(&stands(task, now), looks))),
-        ("throttled", held.map(|held| held_by(held, now))),
+        ("throttled", view.held.as_ref().map(|held| held_by(held, now))),
         ("priority", Some(task.priority.points().to_string())),
-        ("runs", Some(runs_of(task, &detail.attempts))),
+        ("runs", Some(runs_of(task, &record.attempts))),
         ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
         ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
         ("created", Some(at(task.created_at))),
         ("first failure", task.first_failure_at.map(at)),
         ("last failure", task.last_failure_at.map(at)),
     ];
-    lines.extend(detail.after.iter().map(|other| ("waits for", Some(other.to_string()))));
+    lines.extend(record.after.iter().map(|other| ("waits for", Some(other.to_string()))));
     lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));
     lines.extend([
         ("cancelling", task.cancel_requested_at.map(at)),
@@ -108,16 +102,16 @@ pub(crate) fn show(
     if let Some((run, written)) = runs.iter().rev().find_map(|run| Some((run, run.stdout.as_ref()?))) {
         stdout(&mut text, run.number, written, task.id);
     }
-    for step in &detail.steps {
+    for step in &record.steps {
         let _ = writeln!(text, "{:<13} {} = {}", "step", visible(&step.name), visible(&step.value));
     }
     for (run, file) in runs.iter().flat_map(|run| run.files.iter().map(move |file| (run, file))) {
         let (path, size) = (visible(&file.path), size::show(file.size));
         let _ = writeln!(text, "{:<13} {path} ({size}, attempt {})", "file", run.number);
     }
-    if !detail.attempts.is_empty() {
+    if !record.attempts.is_empty() {
         text.push('\n');
-        text.push_str(&attempts(&detail.attempts, looks));
+        text.push_str(&attempts(&record.attempts, looks));
     }
     text
 }

@@ -4,7 +4,8 @@ use ostler_core::{ErrorClass, Failure, Id, JobId, Outcome};
 use ostler_store::calls::{NewTask, QueueChange, Report};
 use ostler_store::jobs::{NewJob, queue_of};
 
-use super::super::Severity;
+use ostler_wire::system::Severity;
+
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -4,7 +4,8 @@ use ostler_core::{BreakerPolicy, ErrorClass, Failure, Outcome, Trip};
 use ostler_store::calls::{NewTask, QueueChange, Report};
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 
-use super::super::Severity;
+use ostler_wire::system::Severity;
+
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);

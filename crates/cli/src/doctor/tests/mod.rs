@@ -15,7 +15,9 @@ use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Kinds, NewSession
 use ostler_store::{Clock as _, Store as _};
 use ostler_testkit::{Ids, ManualClock, TempStore};
 
-use super::{Examination, Finding, Subject, examine};
+use ostler_wire::system::FindingView as Finding;
+
+use super::{Subject, examine};
 use crate::config::{Config, ConfigError, StoreUrl};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -93,7 +95,7 @@ impl World {
 
 /// The doctor's findings, except about the disk of the machine that runs the tests, which may really be full.
 async fn looked(subject: Subject) -> Vec<Finding> {
-    let Examination { findings } = examine(subject).await;
+    let findings = examine(subject).await;
     findings.into_iter().filter(|finding| !finding.code.starts_with("disk-")).collect()
 }
 

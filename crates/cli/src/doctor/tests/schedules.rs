@@ -4,7 +4,8 @@ use ostler_core::{Missed, Overlap, Overrides, Priority};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
 use ostler_store::schedules::{Activity, Schedule, ScheduleChange, TaskTemplate};
 
-use super::super::Severity;
+use ostler_wire::system::Severity;
+
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -4,14 +4,14 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ostler_process::supervisor::Contained;
+use ostler_ops::doctor::facts::{ContainedBy, DiskSpace, DoctorFacts, Site, SiteFacts, StoreLook};
+use ostler_ops::doctor::findings;
 use ostler_sqlite::{Options, Sqlite, integrity};
 use ostler_testkit::{Twin, Voice, scratch};
+use ostler_wire::system::Severity;
 use rustix::mount::{MountFlags, mount, mount_remount};
 
-use super::super::facts::{DoctorFacts, Site, StoreLook};
-use super::super::site::{self, DiskSpace, SiteFacts, remote_name};
-use super::super::{Severity, rules};
+use super::super::site::{self, remote_name};
 use super::*;
 use crate::config;
 
@@ -146,9 +146,7 @@ async fn disks() {
     drop(Sqlite::open(&path, Arc::new(ManualClock::new()), Options::default()).expect("there is room"));
     let look = async || {
         let store = Some(StoreUrl::Sqlite(path.clone()));
-        examine(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) })
-            .await
-            .findings
+        examine(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
     };
 
     says(&only(look().await, "disk-nearly-full"), "of 16 MiB are free", "ostler db prune");
@@ -194,20 +192,20 @@ fn a_file_system_without_safe_locks_is_told() {
     assert_eq!(remote_name(0xef53), None, "ext4");
     assert_eq!(remote_name(0x0102_1994), None, "tmpfs");
     let place = SiteFacts { folder: "/mnt/share".into(), remote: Some("NFS"), ..SiteFacts::default() };
-    says(&only(rules::findings(&facts(place.clone())), "network-file-system"), "/mnt/share", "local disk");
+    says(&only(findings(&facts(place.clone())), "network-file-system"), "/mnt/share", "local disk");
     let why = ostler_store::Error::invalid("/mnt/share is on a network file system");
     let refused = DoctorFacts { look: StoreLook::Refused(why), ..facts(place) };
-    says(&only(rules::findings(&refused), "network-file-system"), "no node can start here", "local disk");
+    says(&only(findings(&refused), "network-file-system"), "no node can start here", "local disk");
 }
 
 #[test]
 fn a_disk_without_room_for_files_is_full() {
     let room = DiskSpace { free_bytes: 1 << 40, total_bytes: 1 << 41, free_files: Some(0) };
     let place = SiteFacts { room: Some(room), ..SiteFacts::default() };
-    says(&only(rules::findings(&facts(place)), "disk-full"), "no free inodes", "Remove files");
+    says(&only(findings(&facts(place)), "disk-full"), "no free inodes", "Remove files");
     for free_files in [None, Some(1)] {
         let place = SiteFacts { room: Some(DiskSpace { free_files, ..room }), ..SiteFacts::default() };
-        assert_eq!(rules::findings(&facts(place)), []);
+        assert_eq!(findings(&facts(place)), []);
     }
 }
 
@@ -215,7 +213,7 @@ fn a_disk_without_room_for_files_is_full() {
 fn a_large_disk_may_have_a_small_share_left() {
     let tight = |free_bytes, total_bytes| {
         let room = DiskSpace { free_bytes, total_bytes, free_files: None };
-        !rules::findings(&facts(SiteFacts { room: Some(room), ..SiteFacts::default() })).is_empty()
+        !findings(&facts(SiteFacts { room: Some(room), ..SiteFacts::default() })).is_empty()
     };
     assert!(tight(4 << 30, 1 << 40));
     assert!(!tight(6 << 30, 1 << 40));
@@ -286,16 +284,15 @@ async fn what_a_sandbox_leaves_open_is_told() {
 #[test]
 fn how_children_are_contained_is_told_and_a_wish_that_cannot_be_had_is_a_fault() {
     let folder = scratch();
-    let told = |contained: Result<Contained, String>| {
+    let told = |contained: Result<ContainedBy, String>| {
         let facts =
             DoctorFacts { containment: Some(contained), ..facts(site::look(&folder.path().join("a.db"))) };
-        let found =
-            rules::findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
+        let found = findings(&facts).into_iter().find(|finding| finding.code.starts_with("containment"));
         let found = found.expect("there is a finding");
         (found.code, found.severity, found.sentence)
     };
-    assert_eq!(told(Ok(Contained::Cgroup)).1, Severity::Info);
-    assert!(told(Ok(Contained::Group)).2.contains("process groups"));
+    assert_eq!(told(Ok(ContainedBy::Cgroup)).1, Severity::Info);
+    assert!(told(Ok(ContainedBy::Group)).2.contains("process groups"));
     let (code, severity, sentence) = told(Err("no control group can be made".to_owned()));
     assert_eq!((code, severity), ("containment-missing", Severity::Error));
     assert!(sentence.contains("no control group can be made"), "{sentence}");

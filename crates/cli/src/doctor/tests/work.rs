@@ -3,7 +3,8 @@
 use ostler_core::{ErrorClass, Failure, Outcome, Overrides};
 use ostler_store::calls::{NewTask, QueueChange, Report};
 
-use super::super::Severity;
+use ostler_wire::system::Severity;
+
 use super::*;
 use crate::config;
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_runtime::ScheduleSpec;
+use ostler_schedule::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord};
 use ostler_store::views::Liveness;
 
-use super::super::facts::StoreFacts;
-use super::{Finding, about, error, names, queues, warning, word};
+use super::{Finding, about, names, queues, word};
+use crate::doctor::facts::StoreFacts;
 
 /// A run that is later than this was not just missed by a little: no node fires schedules.
 const LATE: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ fn unreadable(strange: &[&ScheduleRecord]) -> Option<Finding> {
         "If a newer version created them, start its nodes. Otherwise remove and add them again: ostler schedule rm {}",
         first(strange)
     );
-    Some(error("schedule-unreadable", sentence, advice))
+    Some(Finding::error("schedule-unreadable", sentence, advice))
 }
 
 fn late(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Option<Finding> {
@@ -75,7 +75,7 @@ fn late(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Option
     };
     let sentence =
         format!("These schedules should have run up to {} ago, {who}: {}", about(longest), named(&late));
-    Some(error("schedule-late", sentence, advice))
+    Some(Finding::error("schedule-late", sentence, advice))
 }
 
 /// Schedules that enqueue tasks for a queue that no node serves. A kind without a handler shows in its waiting tasks.
@@ -91,7 +91,7 @@ fn unserved(seen: &StoreFacts, active: &[&ScheduleRecord], now: Timestamp) -> Ve
             word(queue),
             word(name)
         );
-        warning("schedule-unserved", sentence, advice)
+        Finding::warning("schedule-unserved", sentence, advice)
     });
     found.collect()
 }

@@ -1,23 +1,38 @@
 //! The recorded output of an attempt: stdout, stderr and warnings.
 
-use ostler_core::{EventBody, TaskId};
-use ostler_store::Store;
+use ostler_core::{EventBody, StateName, Task, TaskId};
 use ostler_store::events::EventQuery;
-use ostler_wire::event::{self, stdout_bytes};
+use ostler_store::views::TaskDetail;
+use ostler_store::{Error, Store};
+use ostler_wire::bytes::ByteString;
+use ostler_wire::event;
 
-#[derive(Debug, Default)]
-pub(crate) struct AttemptOutput {
-    /// Standard output of a command that did not succeed. The output of a success is the task's.
-    pub(crate) stdout: Vec<u8>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttemptOutput {
+    /// Standard output: of a success that of the task, of other attempts what was recorded of it.
+    pub stdout: Vec<u8>,
     /// Standard error, in lines.
-    pub(crate) stderr: Vec<u8>,
+    pub stderr: Vec<u8>,
     /// Warnings about the output, such as that it was truncated.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl AttemptOutput {
-    /// Reads the recorded output of the attempt with this token.
-    pub(crate) async fn read(store: &dyn Store, id: TaskId, token: Option<u64>) -> anyhow::Result<Self> {
+    /// Reads the output of the last attempt.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn of_last(store: &dyn Store, found: &TaskDetail) -> Result<Self, Error> {
+        let token = found.attempts.last().map(|attempt| attempt.token);
+        let mut written = Self::recorded(store, found.task.id, token).await?;
+        if found.task.state.name() == StateName::Completed {
+            written.stdout = stdout_of(&found.task);
+        }
+        Ok(written)
+    }
+
+    /// Reads what was recorded of the attempt with this token.
+    async fn recorded(store: &dyn Store, id: TaskId, token: Option<u64>) -> Result<Self, Error> {
         let mut written = Self::default();
         let mut after = 0;
         loop {
@@ -30,7 +45,7 @@ impl AttemptOutput {
                         written.stderr.extend_from_slice(text.as_bytes());
                         written.stderr.push(b'\n');
                     }
-                    EventBody::Stdout { text } => written.stdout.extend(stdout_bytes(text)),
+                    EventBody::Stdout { text } => written.stdout.extend(ByteString::of_event(text).0),
                     EventBody::Warning { text } => written.warnings.push(text.clone()),
                     thinned @ EventBody::Thinned { .. } => written.warnings.push(event::text(thinned)),
                     EventBody::Progress { .. }
@@ -47,4 +62,10 @@ impl AttemptOutput {
             }
         }
     }
+}
+
+/// The output of a completed task of a job: the standard output of its command.
+fn stdout_of(task: &Task) -> Vec<u8> {
+    let output = task.output.as_deref().and_then(|output| serde_json::from_str::<ByteString>(output).ok());
+    output.unwrap_or_default().0
 }

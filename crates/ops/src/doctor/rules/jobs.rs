@@ -3,15 +3,14 @@
 
 use ostler_core::Task;
 use ostler_store::jobs::JobRecord;
+pub(super) use ostler_store::jobs::job_of as of_queue;
 use ostler_store::views::Survey;
+use ostler_wire::visible::visible;
 
-use super::super::facts::{Sample, StoreFacts};
 use super::tasks::{counted, most_often};
-use super::{Finding, tasks, warning, word};
-pub(super) use crate::map::job::of_queue;
-use crate::map::job::server;
-use crate::map::plan::{ServedBy, Spec};
-use crate::print::visible;
+use super::{Finding, tasks, word};
+use crate::doctor::facts::{Sample, StoreFacts};
+use crate::jobs::{JobRunner, server};
 
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.jobs.iter().filter_map(|job| unfinished(&seen.survey, job)).collect();
@@ -24,7 +23,7 @@ pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
 /// An unfinished job that no node is running. A paused one is reported with its queue.
 fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
     let (id, counts) = (record.job.id, &record.counts);
-    let left = counts.queued + counts.claimed + counts.running;
+    let left = counts.open();
     if left == 0 || record.paused.is_some() || server(survey, id).is_some() {
         return None;
     }
@@ -34,18 +33,15 @@ fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
         tasks(left, "is left", "are left"),
         record.job.items
     );
-    let spec = serde_json::from_str::<Spec>(&record.job.spec).ok();
-    let go_on = match spec.as_ref().map(|spec| spec.served_by) {
-        Some(ServedBy::Node) => {
-            "It was left to a node: start one with serve_jobs = true in its config".to_owned()
-        }
-        Some(ServedBy::Mapper) | None => {
-            let folder = spec.map(|spec| format!(" in {}", word(&spec.folder))).unwrap_or_default();
+    let go_on = match JobRunner::of(record) {
+        JobRunner::Node => "It was left to a node: start one with serve_jobs = true in its config".to_owned(),
+        JobRunner::Mapper { folder } => {
+            let folder = folder.map(|folder| format!(" in {}", word(&folder))).unwrap_or_default();
             format!("To continue, run the same \"ostler map\" command again{folder}")
         }
     };
     let advice = format!("{go_on}. To give it up: ostler job cancel {id}; to remove it: ostler job rm {id}");
-    Some(warning("job-unfinished", sentence, advice))
+    Some(Finding::warning("job-unfinished", sentence, advice))
 }
 
 fn failed_items(failed: &[&Task], sample: &Sample) -> Option<Finding> {
@@ -57,5 +53,5 @@ fn failed_items(failed: &[&Task], sample: &Sample) -> Option<Finding> {
     );
     let advice = "See ostler job ls and ostler job show JOB. To retry them, run the same \"ostler map\" command again; when they are \
                   no longer needed: ostler job rm JOB";
-    Some(warning("job-items-failed", sentence, advice))
+    Some(Finding::warning("job-items-failed", sentence, advice))
 }

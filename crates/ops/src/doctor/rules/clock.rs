@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ostler_core::Timestamp;
 
-use super::super::facts::{DoctorFacts, StoreFacts};
-use super::{Finding, about, error, seen, warning};
+use super::{Finding, about, seen};
+use crate::doctor::facts::{DoctorFacts, StoreFacts};
 
 /// The start of 2024. Ostler did not exist before, so an earlier time is wrong.
 const EARLIEST: Timestamp = Timestamp::from_millis(1_704_067_200_000);
@@ -18,7 +18,7 @@ pub(super) fn findings(facts: &DoctorFacts) -> Option<Finding> {
     if now < EARLIEST {
         let sentence = "The clock of this machine is before 2024: recorded times will be wrong, and scheduled \
                         tasks will not run";
-        return Some(error("clock-unset", sentence, advice));
+        return Some(Finding::error("clock-unset", sentence, advice));
     }
     let (latest, what) = latest(seen(facts)?)?;
     (latest > now.after(TOLERANCE)).then(|| {
@@ -27,7 +27,7 @@ pub(super) fn findings(facts: &DoctorFacts) -> Option<Finding> {
             "The clock went back: {what} is {ahead} in the future. Until then, retries and scheduled tasks may \
              run late"
         );
-        warning("clock-jumped", sentence, advice)
+        Finding::warning("clock-jumped", sentence, advice)
     })
 }
 

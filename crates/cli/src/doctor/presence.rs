@@ -1,19 +1,14 @@
-//! Rules about presence in Redis. Work does not depend on it, so nothing here is an error.
+//! Whether nodes can publish their presence in Redis, and what helps if they cannot.
 
-use ostler_runtime::RedisFault;
+use ostler_ops::doctor::facts::{PresenceFacts, PresenceFault};
+use ostler_runtime::{RedisAddress, RedisFault};
 
-use super::super::facts::PresenceFacts;
-use super::{Finding, info, warning};
-
-pub(super) fn finding(PresenceFacts { address, probed }: &PresenceFacts) -> Finding {
-    match probed {
-        Ok(()) => info("presence", format!("Nodes can publish their presence in {address}"), ""),
-        Err(fault) => warning(
-            "presence-away",
-            format!("Nodes cannot publish their presence in {address}: {fault}"),
-            format!("{} Work goes on, and nodes keep retrying", advice(fault)),
-        ),
-    }
+/// Asks the Redis server, with a timeout.
+pub(super) async fn probe(redis: Option<RedisAddress>) -> Option<PresenceFacts> {
+    let redis = redis?;
+    let fault = redis.probe().await.err();
+    let fault = fault.map(|fault| PresenceFault { sentence: fault.to_string(), advice: advice(&fault) });
+    Some(PresenceFacts { address: redis.to_string(), fault })
 }
 
 fn advice(fault: &RedisFault) -> &'static str {

@@ -4,8 +4,8 @@ use ostler_core::{BreakerState, Timestamp};
 use ostler_store::gates::KeyRecord;
 use ostler_store::views::QueueRecord;
 
-use super::super::facts::StoreFacts;
-use super::{Finding, about, info, names, warning, word};
+use super::{Finding, about, names, word};
+use crate::doctor::facts::StoreFacts;
 
 /// A time that no clock reaches: it lasts until it is ended by hand.
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -45,7 +45,7 @@ fn breaker(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
     let advice = format!(
         "To see failures: ostler ls --queue {one}. When the cause is fixed: ostler breaker reset {one}"
     );
-    Some(warning("breaker-open", sentence, advice))
+    Some(Finding::warning("breaker-open", sentence, advice))
 }
 
 fn held(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
@@ -56,7 +56,7 @@ fn held(queue: &QueueRecord, now: Timestamp) -> Option<Finding> {
         about(until.since(now))
     );
     let advice = format!("It resumes by itself. To resume now: ostler queue release {}", word(&queue.name));
-    Some(info("queue-held", sentence, advice))
+    Some(Finding::info("queue-held", sentence, advice))
 }
 
 fn open_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
@@ -70,7 +70,7 @@ fn open_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
     let advice = format!(
         "To see failures: ostler ls --queue {queue}. When the cause is fixed: ostler breaker reset {queue} --key {key}"
     );
-    Some(warning("key-breaker-open", sentence, advice))
+    Some(Finding::warning("key-breaker-open", sentence, advice))
 }
 
 fn held_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
@@ -85,5 +85,5 @@ fn held_keys(queue: &QueueRecord, keys: &[&KeyRecord]) -> Option<Finding> {
         word(&queue.name),
         word(&first.key)
     );
-    Some(info("keys-held", sentence, advice))
+    Some(Finding::info("keys-held", sentence, advice))
 }

@@ -1,15 +1,16 @@
 //! Rules about queues: paused, full, unserved, or waiting although workers are idle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
-use ostler_runtime::WORKERS_FAIL;
-use ostler_store::views::{Liveness, NodeRecord, QueueRecord};
+use ostler_store::gates::WORKERS_FAIL;
+use ostler_store::views::{Liveness, QueueRecord};
+use ostler_wire::visible::visible;
 
-use super::super::facts::{Sample, StoreFacts};
-use super::{Finding, about, error, jobs, tasks, warning, word};
-use crate::print::visible;
+use super::{Finding, about, jobs, tasks, word};
+use crate::doctor::facts::{Sample, StoreFacts};
+use crate::published;
 
 /// A node that started more recently than this may not have reported its workers yet.
 const JUST_UP: Duration = Duration::from_secs(10);
@@ -53,16 +54,24 @@ fn paused(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
             cause.trim_start_matches(':').trim()
         );
         let advice = format!("Fix that, then start them again: ostler resume {}", word(&queue.name));
-        return Some(error("workers-failing", sentence, advice));
+        return Some(Finding::error("workers-failing", sentence, advice));
     }
     let why =
         if reason.is_empty() { "without a reason".to_owned() } else { format!("\"{}\"", visible(reason)) };
     if let Some(job) = jobs::of_queue(&queue.name) {
         let sentence = format!("Job {job} is paused: {why}; {waiting}");
-        return Some(warning("queue-paused", sentence, format!("To resume it: ostler job resume {job}")));
+        return Some(Finding::warning(
+            "queue-paused",
+            sentence,
+            format!("To resume it: ostler job resume {job}"),
+        ));
     }
     let sentence = format!("Queue \"{}\" is paused: {why}; {waiting}", queue.name);
-    Some(warning("queue-paused", sentence, format!("To resume it: ostler resume {}", word(&queue.name))))
+    Some(Finding::warning(
+        "queue-paused",
+        sentence,
+        format!("To resume it: ostler resume {}", word(&queue.name)),
+    ))
 }
 
 fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
@@ -74,21 +83,15 @@ fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
             "Queue \"{}\" is full: {waiting} tasks are waiting, its limit is {limit}, and new ones are refused",
             queue.name
         );
-        return Some(error("queue-full", sentence, advice));
+        return Some(Finding::error("queue-full", sentence, advice));
     }
     (waiting.saturating_mul(100) >= limit.saturating_mul(NEARLY_FULL_PERCENT)).then(|| {
         let sentence = format!(
             "Queue \"{}\" is nearly full: {waiting} tasks are waiting, and its limit is {limit}",
             queue.name
         );
-        warning("queue-nearly-full", sentence, advice)
+        Finding::warning("queue-nearly-full", sentence, advice)
     })
-}
-
-/// The queues for which a node has settings: it has a pool for each, even while none of its workers is up.
-fn brought(node: &NodeRecord) -> BTreeSet<String> {
-    let settings = serde_json::from_str::<BTreeMap<String, serde_json::Value>>(&node.settings);
-    settings.unwrap_or_default().into_keys().collect()
 }
 
 /// The queues that nodes serve; `None` if no node is up, or one has just started and not reported yet.
@@ -101,7 +104,7 @@ pub(super) fn served(seen: &StoreFacts, now: Timestamp) -> Option<BTreeSet<Strin
     let workers = seen.survey.workers.iter();
     let of_the_living = workers.filter(|record| alive().any(|node| node.session == record.session));
     let with_workers = of_the_living.map(|record| record.worker.pool.clone());
-    Some(with_workers.chain(alive().flat_map(brought)).collect())
+    Some(with_workers.chain(alive().flat_map(published::queues)).collect())
 }
 
 /// Queues with tasks that no running node serves. Without any node, that is reported once and not for each queue.
@@ -123,7 +126,7 @@ fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
             word(queue),
             word(queue)
         );
-        error("queue-unserved", sentence, advice)
+        Finding::error("queue-unserved", sentence, advice)
     });
     found.collect()
 }
@@ -156,7 +159,7 @@ fn waits_beside_idle_workers(seen: &StoreFacts, sample: &Sample, now: Timestamp)
         "Is there a handler for the kind \"{kind}\"? A kind without a handler is never claimed. If there is one, restart the node: \
          ostler drain NODE, then ostler up"
     );
-    Some(error("kind-unserved", sentence, advice))
+    Some(Finding::error("kind-unserved", sentence, advice))
 }
 
 fn idle_workers(seen: &StoreFacts, queue: &str) -> usize {

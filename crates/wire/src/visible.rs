@@ -10,17 +10,20 @@ const fn acts(c: char) -> bool {
 }
 
 /// Escapes the text into one line.
-pub(crate) fn visible(text: &str) -> String {
+#[must_use]
+pub fn visible(text: &str) -> String {
     escaped(text, escape, &[])
 }
 
 /// Escapes the text, but keeps its lines and tabs.
-pub(crate) fn visible_lines(text: &str) -> String {
+#[must_use]
+pub fn visible_lines(text: &str) -> String {
     escaped(text, escape, &['\n', '\t'])
 }
 
 /// Escapes JSON text without changing its meaning.
-pub(crate) fn visible_json(json: &str) -> String {
+#[must_use]
+pub fn visible_json(json: &str) -> String {
     // Outside of strings, JSON contains no control characters but line ends and tabs.
     escaped(json, |c| format!("\\u{:04x}", u32::from(c)), &['\n', '\t', '\r'])
 }

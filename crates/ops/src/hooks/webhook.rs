@@ -3,25 +3,24 @@
 use std::fmt;
 use std::time::Duration;
 
-use ostler_core::ErrorClass;
-use ostler_exec::class_of_status;
+use async_trait::async_trait;
+use ostler_core::{ErrorClass, class_of_status};
 use ureq::http::Uri;
 use ureq::http::header::LOCATION;
 use ureq::{Agent, Error};
 
-use super::HookError;
-use super::notice::HookNotice;
+use super::{HookAttempt, HookError, HookNotice};
 
 /// A webhook's address. It may contain a secret: only the host is ever shown.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WebAddress(Uri);
+pub struct WebAddress(Uri);
 
 impl WebAddress {
     /// Parses an address.
     ///
     /// # Errors
     /// A sentence that does not repeat the address.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let right = "expected an address such as http://127.0.0.1:8080/dead";
         let uri: Uri = text.parse().map_err(|error| format!("cannot be read ({error}), {right}"))?;
         let host = uri.host().is_some_and(|host| !host.is_empty());
@@ -45,13 +44,14 @@ impl fmt::Display for WebAddress {
     }
 }
 
-pub(super) struct Webhook {
+pub struct Webhook {
     agent: Agent,
     address: WebAddress,
 }
 
 impl Webhook {
-    pub(super) fn new(address: WebAddress, timeout: Duration) -> Self {
+    #[must_use]
+    pub fn new(address: WebAddress, timeout: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
@@ -62,9 +62,13 @@ impl Webhook {
             .build();
         Self { agent: config.into(), address }
     }
+}
 
-    pub(super) async fn post(&self, notice: &HookNotice) -> Result<(), HookError> {
-        let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.json());
+#[async_trait]
+impl HookAttempt for Webhook {
+    // The agent has the timeout, which covers connecting too.
+    async fn run(&self, notice: &HookNotice, _timeout: Duration) -> Result<(), HookError> {
+        let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.view.json());
         let key = format!("{}-{}", notice.task, notice.sequence);
         // The request blocks a thread of the blocking pool, for no longer than its timeout.
         let posting = tokio::task::spawn_blocking(move || {

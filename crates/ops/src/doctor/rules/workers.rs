@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ostler_core::WorkerState;
 use ostler_store::views::Liveness;
 
-use super::super::facts::StoreFacts;
-use super::{Finding, warning, word};
+use super::{Finding, word};
+use crate::doctor::facts::StoreFacts;
 
 /// Handlers that block their thread past the timeout, reported once for each pool of a node.
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
@@ -36,5 +36,5 @@ fn finding(node: &str, pool: &str, tasks: &[String]) -> Finding {
         "They have been replaced. Check what their handlers wait for{example}: blocking code belongs on a thread of its own \
          (spawn_blocking, or handle_local). To free the threads, restart the program"
     );
-    warning("workers-unresponsive", sentence, advice)
+    Finding::warning("workers-unresponsive", sentence, advice)
 }

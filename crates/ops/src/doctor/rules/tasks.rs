@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{FailReason, State, Task};
+use ostler_wire::visible::visible;
 
-use super::super::facts::{Sample, StoreFacts};
-use super::{Finding, jobs, tasks, warning, word};
-use crate::print::visible;
+use super::{Finding, jobs, tasks, word};
+use crate::doctor::facts::{Sample, StoreFacts};
 
 /// The length of the message prefix by which failures are grouped.
 const MAX_REASON_CHARS: usize = 80;
@@ -66,7 +66,7 @@ fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
         "See ostler dead ls. When the cause is fixed: ostler dead replay --matching {}",
         word(&reason)
     );
-    Some(warning("dead-letters", sentence, advice))
+    Some(Finding::warning("dead-letters", sentence, advice))
 }
 
 /// The beginning of the failure message. It is not marked as truncated, so that a search for it finds the task.
@@ -89,7 +89,7 @@ fn quarantine(quarantined: &[&Task], sample: &Sample) -> Option<Finding> {
     let advice = format!(
         "Find out what crashes the worker: ostler show {id}. When it is fixed: ostler dead replay {id}"
     );
-    Some(warning("quarantined", sentence, advice))
+    Some(Finding::warning("quarantined", sentence, advice))
 }
 
 /// Items of jobs are reported with their jobs.
@@ -103,5 +103,5 @@ fn stale(sample: &Sample) -> Option<Finding> {
         first.id
     );
     let advice = "A running node takes them over within seconds. If they stay, start one: ostler up. To list them: ostler ls --stale";
-    Some(warning("lease-stale", sentence, advice))
+    Some(Finding::warning("lease-stale", sentence, advice))
 }

@@ -2,10 +2,8 @@
 
 use ostler_store::{Error, ErrorKind};
 
-use super::super::facts::{DoctorFacts, StoreLook};
-use super::super::site::{DiskSpace, SiteFacts};
-use super::{Finding, about, error, info, warning};
-use crate::store_location::unopenable_sentence;
+use super::{Finding, about};
+use crate::doctor::facts::{DiskSpace, DoctorFacts, SiteFacts, StoreLook};
 
 /// With less free space than this, a write may fail at any time.
 const FULL_BYTES: u64 = 8 << 20;
@@ -38,18 +36,22 @@ fn room(place: &SiteFacts) -> Option<Finding> {
                   acknowledged";
     if free_bytes < FULL_BYTES {
         let sentence = format!("The disk of {folder} is full: {} KiB are left", free_bytes >> 10);
-        return Some(error("disk-full", sentence, advice));
+        return Some(Finding::error("disk-full", sentence, advice));
     }
     if free_files == Some(0) {
         let sentence = format!("The disk of {folder} is full: it has space, but no free inodes");
-        return Some(error("disk-full", sentence, "Remove files that are not needed, or use another disk"));
+        return Some(Finding::error(
+            "disk-full",
+            sentence,
+            "Remove files that are not needed, or use another disk",
+        ));
     }
     let small_share = free_bytes < total_bytes / TIGHT_SHARE && free_bytes < AMPLE_BYTES;
     (free_bytes < TIGHT_BYTES || small_share).then(|| {
         let (free_mib, total_mib) = (free_bytes >> 20, total_bytes >> 20);
         let sentence =
             format!("The disk of {folder} is nearly full: {free_mib} MiB of {total_mib} MiB are free");
-        warning("disk-nearly-full", sentence, advice)
+        Finding::warning("disk-nearly-full", sentence, advice)
     })
 }
 
@@ -58,7 +60,7 @@ fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
     let (name, folder) = (place.remote?, place.folder.display());
     let advice = "Put the store on a local disk: --store sqlite:PATH";
     Some(match look {
-        StoreLook::Refused(_) => error(
+        StoreLook::Refused(_) => Finding::error(
             "network-file-system",
             format!(
                 "{folder} is on a network file system ({name}), where locks are not safe: no node can start here"
@@ -69,7 +71,7 @@ fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
         | StoreLook::Absent
         | StoreLook::Silent(_)
         | StoreLook::Outdated { .. }
-        | StoreLook::Seen(_) => warning(
+        | StoreLook::Seen(_) => Finding::warning(
             "network-file-system",
             format!(
                 "{folder} is on a file system ({name}) where locks may not be safe: two nodes could run the same task"
@@ -82,7 +84,7 @@ fn network(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
 fn writable(place: &SiteFacts) -> Option<Finding> {
     let (path, why) = place.not_writable.first()?;
     let sentence = format!("{} is not writable for this user ({why})", path.display());
-    Some(error("store-not-writable", sentence, WRITE_ADVICE))
+    Some(Finding::error("store-not-writable", sentence, WRITE_ADVICE))
 }
 
 const WRITE_ADVICE: &str = "The store's file and its folder must be writable: check their owner and mode (ls -la), and whether \
@@ -100,16 +102,16 @@ fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
     let advice = format!("Keep others out: chmod 600 {path}");
     if mode & OTHERS_WRITE != 0 {
         let sentence = format!("Every user of this machine may write {path}, and change or remove any task");
-        found.push(error("store-open-to-others", sentence, advice));
+        found.push(Finding::error("store-open-to-others", sentence, advice));
     } else if mode & OTHERS_READ != 0 {
         let sentence = format!("Every user of this machine may read {path}, and every payload in it");
-        found.push(warning("store-open-to-others", sentence, advice));
+        found.push(Finding::warning("store-open-to-others", sentence, advice));
     }
     let folder_mode = place.folder_mode.unwrap_or(0);
     if folder_mode & OTHERS_WRITE != 0 && folder_mode & STICKY == 0 {
         let sentence =
             format!("Every user of this machine may create files in {folder}, and replace the store");
-        found.push(warning(
+        found.push(Finding::warning(
             "folder-open-to-others",
             sentence,
             format!("Keep others out: chmod o-w {folder}"),
@@ -120,28 +122,28 @@ fn permissions(place: &SiteFacts, look: &StoreLook) -> Vec<Finding> {
 
 /// This user's nodes cannot notice at once that a node behind such a lock has died.
 fn locks(place: &SiteFacts) -> Option<Finding> {
-    let sentence = unopenable_sentence(&place.unopenable)?;
+    let sentence = place.locked_out.clone()?;
     let advice =
         "Run all nodes of a store as one user. The lock file of a node that no longer runs can be removed";
-    Some(warning("lock-not-readable", sentence, advice))
+    Some(Finding::warning("lock-not-readable", sentence, advice))
 }
 
 fn look(place: &SiteFacts, look: &StoreLook) -> Option<Finding> {
     let path = place.path.display();
     match look {
-        StoreLook::Absent => Some(warning(
+        StoreLook::Absent => Some(Finding::warning(
             "store-missing",
             format!("There is no store at {path}"),
             "Is it the right path? To use another one: --store. A store is created when a node starts or a task is submitted",
         )),
         StoreLook::Refused(why) => refused(place, why),
-        StoreLook::Silent(waited) => Some(error(
+        StoreLook::Silent(waited) => Some(Finding::error(
             "store-busy",
             format!("The store {path} did not answer within {}: another process holds it", about(*waited)),
             "Look for a suspended or hanging process (ostler nodes lists them), or for a database \
              tool that has the file open",
         )),
-        StoreLook::Outdated { found, newest } => Some(warning(
+        StoreLook::Outdated { found, newest } => Some(Finding::warning(
             "store-outdated",
             format!(
                 "{path} was created by an older version (schema {found}, this version has {newest}), and was not examined"
@@ -157,46 +159,50 @@ fn refused(place: &SiteFacts, why: &Error) -> Option<Finding> {
     let sentence = || why.to_string();
     match why.kind() {
         ErrorKind::ReadOnly | ErrorKind::Unavailable if !place.not_writable.is_empty() => None,
-        ErrorKind::ReadOnly => Some(error("store-not-writable", sentence(), WRITE_ADVICE)),
+        ErrorKind::ReadOnly => Some(Finding::error("store-not-writable", sentence(), WRITE_ADVICE)),
         ErrorKind::Invalid if place.remote.is_some() => None,
-        ErrorKind::Invalid => Some(error("store-unusable", sentence(), "Use another file: --store")),
-        ErrorKind::Full => Some(error(
+        ErrorKind::Invalid => Some(Finding::error("store-unusable", sentence(), "Use another file: --store")),
+        ErrorKind::Full => Some(Finding::error(
             "disk-full",
             sentence(),
             "Free some space on the disk; the store then recovers by itself",
         )),
-        ErrorKind::Busy => Some(error(
+        ErrorKind::Busy => Some(Finding::error(
             "store-busy",
             sentence(),
             "Look for a database tool that has the file open, and close it",
         )),
-        ErrorKind::Foreign => {
-            Some(error("store-foreign", sentence(), "Use the right file: --store; this one was not changed"))
-        }
-        ErrorKind::TooNew => Some(error(
+        ErrorKind::Foreign => Some(Finding::error(
+            "store-foreign",
+            sentence(),
+            "Use the right file: --store; this one was not changed",
+        )),
+        ErrorKind::TooNew => Some(Finding::error(
             "store-too-new",
             sentence(),
             "Use the newer version that created it; a store cannot be downgraded",
         )),
-        ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => Some(error(
+        ErrorKind::Damaged | ErrorKind::BadRow | ErrorKind::Replaced => Some(Finding::error(
             "store-damaged",
             sentence(),
             "Stop the nodes and restore a backup: ostler db restore BACKUP (it keeps the current file). For details: ostler db check",
         )),
-        ErrorKind::Unavailable => Some(error(
+        ErrorKind::Unavailable => Some(Finding::error(
             "store-unavailable",
             sentence(),
             "Check that the path is right and that its folder can be entered",
         )),
-        ErrorKind::Moving => Some(error(
+        ErrorKind::Moving => Some(Finding::error(
             "store-moving",
             sentence(),
             "Wait until the move has finished; if it was interrupted, run ostler db move again, or abandon it with --abandon",
         )),
-        ErrorKind::Moved => {
-            Some(error("store-moved", sentence(), "Use the new store: --store, OSTLER_STORE or ostler.toml"))
-        }
-        ErrorKind::Closed | ErrorKind::Internal => Some(info(
+        ErrorKind::Moved => Some(Finding::error(
+            "store-moved",
+            sentence(),
+            "Use the new store: --store, OSTLER_STORE or ostler.toml",
+        )),
+        ErrorKind::Closed | ErrorKind::Internal => Some(Finding::info(
             "doctor-failed",
             sentence(),
             "This is a bug in Ostler: please report it with this message",

@@ -1,15 +1,16 @@
 //! A hook that enqueues a task. The task's id derives from the outbox entry, so that a repeated delivery enqueues nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use ostler_core::{Minter, Seed, TaskId};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::{Bounds, Store};
 
-use super::HookError;
-use super::notice::HookNotice;
+use super::{HookAttempt, HookError, HookNotice};
 
-pub(super) struct TaskHook {
+pub struct TaskHook {
     store: Arc<dyn Store>,
     bounds: Bounds,
     queue: String,
@@ -17,12 +18,16 @@ pub(super) struct TaskHook {
 }
 
 impl TaskHook {
-    pub(super) fn new(store: Arc<dyn Store>, bounds: Bounds, queue: String, kind: String) -> Self {
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, bounds: Bounds, queue: String, kind: String) -> Self {
         Self { store, bounds, queue, kind }
     }
+}
 
-    pub(super) async fn enqueue(&self, notice: &HookNotice) -> Result<(), HookError> {
-        let Some(payload) = notice.json_within(self.bounds.payload_bytes) else {
+#[async_trait]
+impl HookAttempt for TaskHook {
+    async fn run(&self, notice: &HookNotice, _timeout: Duration) -> Result<(), HookError> {
+        let Some(payload) = notice.view.json_within(self.bounds.payload_bytes) else {
             return Err(HookError::Never("the payload_limit is too small for any dead letter".to_owned()));
         };
         let id = id_for(notice, &self.queue, &self.kind);

@@ -15,16 +15,18 @@ mod workers;
 
 use std::time::Duration;
 
+use ostler_wire::system::FindingView as Finding;
+use ostler_wire::time::show_duration;
+use ostler_wire::visible::visible;
+
 use super::facts::{DoctorFacts, Site, StoreFacts, StoreLook};
-use super::{Finding, Severity};
-use crate::config::duration;
-use crate::print::visible;
 
 /// The maximum number of names listed in one sentence.
 const MAX_NAMED: usize = 5;
 
 /// All findings, the worst first.
-pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
+#[must_use]
+pub fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     match &facts.site {
         Some(Site::File(place)) => found.extend(store::findings(place, facts)),
@@ -59,21 +61,9 @@ fn seen(facts: &DoctorFacts) -> Option<&StoreFacts> {
     }
 }
 
-fn error(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { code, severity: Severity::Error, sentence: sentence.into(), advice: advice.into() }
-}
-
-fn warning(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { code, severity: Severity::Warning, sentence: sentence.into(), advice: advice.into() }
-}
-
-fn info(code: &'static str, sentence: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { code, severity: Severity::Info, sentence: sentence.into(), advice: advice.into() }
-}
-
 /// A duration for people, without milliseconds.
 fn about(time: Duration) -> String {
-    duration::show(Duration::from_secs(time.as_secs()))
+    show_duration(Duration::from_secs(time.as_secs()))
 }
 
 /// A count of tasks, with the matching verb.

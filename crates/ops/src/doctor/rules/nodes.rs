@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ostler_store::views::{Liveness, NodeRecord};
 use serde_json::Value;
 
-use super::super::facts::StoreFacts;
-use super::{Finding, MAX_NAMED, about, error, jobs, names, tasks, warning};
+use super::{Finding, MAX_NAMED, about, jobs, names, tasks};
+use crate::doctor::facts::StoreFacts;
+use crate::published;
 
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.survey.nodes.iter().filter_map(overdue).collect();
@@ -23,7 +24,7 @@ fn none_up(seen: &StoreFacts, alive: &[&NodeRecord]) -> Option<Finding> {
     let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
     (alive.is_empty() && waiting > 0).then(|| {
         let sentence = format!("{}, and no node is up to run them", tasks(waiting, "waits", "wait"));
-        error("no-node", sentence, "Start one: ostler up --config ostler.toml")
+        Finding::error("no-node", sentence, "Start one: ostler up --config ostler.toml")
     })
 }
 
@@ -41,21 +42,20 @@ fn overdue(node: &NodeRecord) -> Option<Finding> {
         let advice = format!(
             "Check its process: ps -o pid,stat,etime,args -p {pid}. State T means suspended: kill -CONT {pid}. {go_on}"
         );
-        warning("node-overdue", sentence, advice)
+        Finding::warning("node-overdue", sentence, advice)
     })
 }
 
 /// Whether the node is an `ostler map` process: it serves the queue of a job.
 fn is_map(node: &NodeRecord) -> bool {
-    let queues = serde_json::from_str::<BTreeMap<String, Value>>(&node.settings).unwrap_or_default();
-    queues.keys().any(|queue| jobs::of_queue(queue).is_some())
+    published::queues(node).iter().any(|queue| jobs::of_queue(queue).is_some())
 }
 
 fn versions(alive: &[&NodeRecord]) -> Option<Finding> {
     let versions: BTreeSet<&str> = alive.iter().map(|node| node.version.as_str()).collect();
     (versions.len() > 1).then(|| {
         let sentence = format!("Running nodes have different versions: {}", names(versions.into_iter()));
-        warning(
+        Finding::warning(
             "versions-differ",
             sentence,
             "Upgrade them one after the other: ostler drain NODE, then ostler up",
@@ -79,7 +79,7 @@ fn settings(alive: &[&NodeRecord]) -> Option<Finding> {
     })?;
     let which: Vec<&str> = differing.iter().copied().filter(|key| !key.is_empty()).take(MAX_NAMED).collect();
     let which = if which.is_empty() { String::new() } else { format!(": {}", which.join(", ")) };
-    Some(warning(
+    Some(Finding::warning(
         "settings-differ",
         format!("Nodes \"{}\" and \"{}\" are up with different settings{which}", first.name, other.name),
         "Give both the same config, and restart one of them: ostler drain NODE, then ostler up",

@@ -1,10 +1,9 @@
 //! Rules about the config.
 
-use ostler_process::supervisor::Contained;
+use ostler_wire::visible::visible;
 
-use super::super::facts::{ConfigFacts, DoctorFacts};
-use super::{Finding, error, info, queues, seen, warning, word};
-use crate::print::visible;
+use super::{Finding, queues, seen, word};
+use crate::doctor::facts::{ConfigFacts, ContainedBy, DoctorFacts};
 
 const INJECTION_ADVICE: &str = "For example: command = [\"sh\", \"-c\", \"convert \\\"$1\\\"\", \"sh\", \"{{ payload.file }}\"]. Then: ostler config --check";
 
@@ -14,17 +13,19 @@ pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     found
 }
 
-fn containment(contained: &Result<Contained, String>) -> Finding {
+fn containment(contained: &Result<ContainedBy, String>) -> Finding {
     match contained {
-        Ok(Contained::Cgroup) => {
-            info("containment", "Children are contained by control groups: none can outlive its node", "")
-        }
-        Ok(Contained::Group) => info(
+        Ok(ContainedBy::Cgroup) => Finding::info(
+            "containment",
+            "Children are contained by control groups: none can outlive its node",
+            "",
+        ),
+        Ok(ContainedBy::Group) => Finding::info(
             "containment",
             "Children are contained by process groups, and a search for children that left them",
             "Control groups are more reliable: run the node with permission to create them",
         ),
-        Err(why) => error(
+        Err(why) => Finding::error(
             "containment-missing",
             format!("Children cannot be contained as configured: {why}"),
             "Run the node with permission to create control groups, or set containment = \"auto\"",
@@ -43,13 +44,13 @@ fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
                     ". The config names the store, so no store was examined; to examine one: --store URL",
                 );
             }
-            vec![error("config-broken", format!("The config is invalid: {why}"), advice)]
+            vec![Finding::error("config-broken", format!("The config is invalid: {why}"), advice)]
         }
         Some(ConfigFacts::Good { queues, missing_programs, open_doors, warnings }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
-            found.extend(open_doors.iter().map(|door| warning(door.code, &door.sentence, door.advice)));
+            found.extend(open_doors.iter().cloned());
             found.extend(warnings.iter().map(|sentence| {
-                warning(
+                Finding::warning(
                     "script-injection",
                     format!("The config allows injection: {sentence}"),
                     INJECTION_ADVICE,
@@ -62,7 +63,7 @@ fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
 }
 
 fn missing((pool, program): &(String, String)) -> Finding {
-    error(
+    Finding::error(
         "program-missing",
         format!("Pool \"{pool}\" runs \"{}\", which was not found", visible(program)),
         format!("Install it, or use its full path: command -v {}", word(program)),
@@ -74,7 +75,7 @@ fn not_up<'f>(facts: &'f DoctorFacts, queues: &'f [String]) -> impl Iterator<Ite
     let served = seen(facts).and_then(|seen| queues::served(seen, facts.now));
     let lacks = move |queue: &&String| served.as_ref().is_some_and(|served| !served.contains(*queue));
     queues.iter().filter(lacks).map(|queue| {
-        warning(
+        Finding::warning(
             "pool-not-up",
             format!("No running node has the pool \"{queue}\" of the config"),
             "Was the config changed? Restart the node: ostler drain NODE, then ostler up",

@@ -1,0 +1,96 @@
+//! Errors of use cases. The sentences name no command: how to go on depends on whether the caller is a program, a page or a tool.
+
+use std::time::Duration;
+
+use ostler_core::{JobId, SessionId, StateName, TaskId, WorkerId};
+use ostler_wire::visible::visible;
+
+/// Why a use case did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpsError {
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The queue has reached its limit of waiting tasks.
+    #[error("the queue \"{}\" is full: {limit} tasks are waiting, its limit", visible(.queue))]
+    QueueFull { queue: String, limit: u64 },
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+}
+
+/// What was named and does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("there is no task {0}")]
+    Task(TaskId),
+    #[error("there is no task with the key \"{}\" in the queue \"{}\"", visible(.key), visible(.queue))]
+    Key { queue: String, key: String },
+    #[error("there is no task {0} to run after; nothing was enqueued")]
+    Dependency(TaskId),
+    /// It existed when the use case began.
+    #[error("{0} was removed while waiting for it")]
+    Removed(TaskId),
+    #[error("{id} is not a dead letter: it is {}", .state.name())]
+    DeadLetter { id: TaskId, state: StateName },
+    #[error("there is no queue \"{}\"", visible(.0))]
+    Queue(String),
+    #[error("no node \"{}\" is running", visible(.0))]
+    Node(String),
+    #[error("no running node has a pool \"{}\"", visible(.0))]
+    Pool(String),
+    #[error("no worker \"{}\" is running", visible(.0))]
+    Worker(String),
+    #[error("no running node has workers for \"{}\"", visible(.0))]
+    WorkersOf(String),
+    #[error("there is no schedule \"{}\"", visible(.0))]
+    Schedule(String),
+    #[error("there is no job \"{}\"", visible(.0))]
+    Job(String),
+}
+
+/// A request that cannot be granted as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("more than {0} tasks match, the maximum for one command; add filters")]
+    TooManyTasks(usize),
+    #[error("{id} is {}: only a task that has not finished can be amended", .state.name())]
+    Finished { id: TaskId, state: StateName },
+    #[error("the first delay must not be longer than the longest delay")]
+    Delays,
+    #[error("the id {id} belongs to another task: \"{}\" in the queue \"{}\"; nothing was enqueued", visible(.kind), visible(.queue))]
+    IdTaken { id: TaskId, queue: String, kind: String },
+    #[error("{} nodes are named \"{}\"; use an id: {}", .nodes.len(), visible(.name), ids(.nodes))]
+    SeveralNodes { name: String, nodes: Vec<SessionId> },
+    #[error("{} workers have the pid {pid}; use an id: {}", .workers.len(), ids(.workers))]
+    SeveralWorkers { pid: String, workers: Vec<WorkerId> },
+    #[error("the minimum ({min}) must not exceed the maximum ({max})")]
+    Size { min: u32, max: u32 },
+    #[error("the store has {limit} schedules, the maximum")]
+    TooManySchedules { limit: usize },
+    #[error("job {job} is running in process {pid} (node \"{}\")", visible(.node))]
+    JobRunning { job: JobId, pid: u32, node: String },
+}
+
+/// Something that was tried, and did not work out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("{0} has not finished in time and continues")]
+    NotFinished(TaskId),
+    #[error("worker {0} is busy, and only idle workers are replaced; try again when it is idle")]
+    WorkerBusy(WorkerId),
+    #[error("no worker of the pool \"{}\" is idle; busy workers are not replaced", visible(.0))]
+    NoneIdle(String),
+    #[error("node {node} has not replied for {} s", .waited.as_secs())]
+    NoReply { node: SessionId, waited: Duration },
+    #[error(
+        "removed {removed} tasks of job {job}, but some are still running or other tasks depend on them; try again"
+    )]
+    JobHasTasks { job: JobId, removed: usize },
+}
+
+fn ids<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,138 @@
+//! Jobs found by id, by name or by fingerprint, their views, and who runs them.
+
+use ostler_core::{JobId, StateName};
+use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
+use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
+use ostler_store::{Error, Store};
+use ostler_wire::job::JobView;
+
+use super::spec::{ItemPayload, JobSpec, ServedBy};
+use crate::error::{Missing, OpsError};
+use crate::published;
+
+/// Jobs per page.
+const PAGE: usize = 100;
+/// The maximum number of jobs searched for a name.
+const MAX_LOOKED: usize = 100_000;
+/// The maximum number of failed items that are shown with a job.
+const MAX_FAILED_SHOWN: usize = 20;
+
+/// Finds the job with this id, or the newest with this name.
+///
+/// # Errors
+/// When there is none.
+pub async fn find(store: &dyn Store, wanted: &str) -> Result<JobRecord, OpsError> {
+    if let Ok(id) = wanted.parse::<JobId>()
+        && let Some(found) = by_id(store, id).await?
+    {
+        return Ok(found);
+    }
+    let mut before = None;
+    for _ in 0..MAX_LOOKED / PAGE {
+        let page = store.jobs(JobFilter { before, ..JobFilter::default() }, PAGE).await?;
+        before = page.last().map(|record| record.job.id);
+        if let Some(found) = page.into_iter().find(|record| record.job.name == wanted) {
+            return Ok(found);
+        }
+        if before.is_none() {
+            break;
+        }
+    }
+    Err(Missing::Job(wanted.to_owned()).into())
+}
+
+/// # Errors
+/// When the store cannot be read.
+pub async fn by_id(store: &dyn Store, id: JobId) -> Result<Option<JobRecord>, Error> {
+    Ok(store.jobs(JobFilter { id: Some(id), ..JobFilter::default() }, 1).await?.pop())
+}
+
+/// The newest job with this fingerprint.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn made_from(store: &dyn Store, fingerprint: String) -> Result<Option<JobRecord>, Error> {
+    let filter = JobFilter { fingerprint: Some(fingerprint), ..JobFilter::default() };
+    Ok(store.jobs(filter, 1).await?.pop())
+}
+
+/// The newest jobs.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn list(store: &dyn Store, limit: usize) -> Result<Vec<JobView>, OpsError> {
+    Ok(store.jobs(JobFilter::default(), limit).await?.iter().map(view).collect())
+}
+
+#[must_use]
+pub fn view(record: &JobRecord) -> JobView {
+    let spec = JobSpec::of(record);
+    let command = spec.iter().flat_map(|spec| &spec.command).map(|word| word.shown()).collect();
+    JobView::new(record, command, spec.map(|spec| spec.folder))
+}
+
+/// A failed item of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedItem {
+    pub item: String,
+    pub error: String,
+}
+
+/// A job, and some of its failed items.
+///
+/// # Errors
+/// When there is no such job.
+pub async fn show(store: &dyn Store, name: &str) -> Result<(JobView, Vec<FailedItem>), OpsError> {
+    let view = view(&find(store, name).await?);
+    let (queue, state) = (Some(view.queue.clone()), Some(StateName::Failed));
+    let failed = store.list(Filter { queue, state, ..Filter::default() }, None, MAX_FAILED_SHOWN).await?;
+    let failed = failed.tasks.iter().map(|task| FailedItem {
+        item: ItemPayload::of(&task.payload)
+            .map_or_else(|| task.id.to_string(), |payload| payload.item.shown()),
+        error: task.last_failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default(),
+    });
+    Ok((view, failed.collect()))
+}
+
+/// The live node that serves a job, if any: a mapping process, or a node that serves jobs.
+#[must_use]
+pub fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
+    let queue = queue_of(job);
+    let serves = |node: &&NodeRecord| {
+        published::queues(node).contains(&queue)
+            || survey.workers.iter().any(|at| at.session == node.session && at.worker.pool == queue)
+    };
+    survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).find(serves)
+}
+
+/// Who has to run the items of a job that no process is running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobRunner {
+    /// A node that serves jobs.
+    Node,
+    /// The same `ostler map` command again, in this folder if it is known.
+    Mapper { folder: Option<String> },
+}
+
+impl JobRunner {
+    #[must_use]
+    pub fn of(record: &JobRecord) -> Self {
+        let spec = JobSpec::of(record);
+        match spec.as_ref().map(|spec| spec.served_by) {
+            Some(ServedBy::Node) => Self::Node,
+            Some(ServedBy::Mapper) | None => Self::Mapper { folder: spec.map(|spec| spec.folder) },
+        }
+    }
+
+    /// Who has to run the waiting items of a job; `None` if a process is running it, or none waits.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn awaited(store: &dyn Store, id: JobId) -> Result<Option<Self>, OpsError> {
+        if server(&store.survey().await?, id).is_some() {
+            return Ok(None);
+        }
+        let waiting = by_id(store, id).await?.filter(|record| record.counts.queued > 0);
+        Ok(waiting.as_ref().map(Self::of))
+    }
+}

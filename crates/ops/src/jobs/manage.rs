@@ -1,0 +1,142 @@
+//! Jobs as a whole: pause, resume, cancel, retry and remove.
+
+use ostler_core::{JobId, StateName, TaskId};
+use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
+use ostler_store::jobs::{JobAnswer, JobChange, queue_of};
+use ostler_store::views::Filter;
+use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependents};
+use ostler_wire::job::{JobAction, JobActionView};
+
+use super::find::{find, server};
+use crate::error::{Failure, OpsError, Refusal};
+
+/// Tasks removed in one batch.
+const BITE: usize = 500;
+/// The maximum number of batches in which tasks are taken from dead nodes.
+const MAX_BITES: usize = 1_000;
+
+/// Starts no item until the job is resumed.
+///
+/// # Errors
+/// When there is no such job.
+pub async fn pause(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+    configure(store, name, QueueChange::Pause("paused by hand".to_owned()), JobAction::Paused).await
+}
+
+/// # Errors
+/// When there is no such job.
+pub async fn resume(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+    configure(store, name, QueueChange::Resume, JobAction::Resumed).await
+}
+
+async fn configure(
+    store: &dyn Store,
+    name: &str,
+    change: QueueChange,
+    did: JobAction,
+) -> Result<JobActionView, OpsError> {
+    let record = find(store, name).await?;
+    store.configure(&queue_of(record.job.id), vec![change]).await?;
+    Ok(JobActionView::new(record.job.id, did, record.counts.open()))
+}
+
+/// Cancels the unfinished tasks of a job.
+///
+/// # Errors
+/// When there is no such job.
+pub async fn cancel(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+    let id = find(store, name).await?.job.id;
+    let tasks = cancel_tasks(store, id).await?;
+    Ok(JobActionView::new(id, JobAction::Cancelled, tasks as u64))
+}
+
+/// Replays the failed tasks of a job.
+///
+/// # Errors
+/// When there is no such job.
+pub async fn retry_failed(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+    let id = find(store, name).await?.job.id;
+    store.change_job(id, JobChange::Reopen).await?;
+    let tasks = replay_tasks(store, id, &[StateName::Failed]).await?;
+    Ok(JobActionView::new(id, JobAction::Retried, tasks as u64))
+}
+
+/// Removes a job that no node is running, with its tasks.
+///
+/// # Errors
+/// When there is no such job, a node is running it, or some of its tasks cannot be removed.
+pub async fn remove(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+    let id = find(store, name).await?.job.id;
+    // Tasks held by dead nodes become free.
+    for _ in 0..MAX_BITES {
+        if !store.expire(MAX_MAINTENANCE_BATCH).await?.more {
+            break;
+        }
+    }
+    if let Some(node) = server(&store.survey().await?, id) {
+        return Err(Refusal::JobRunning { job: id, pid: node.pid, node: node.name.clone() }.into());
+    }
+    cancel_tasks(store, id).await?;
+    let mut removed = 0;
+    for state in [StateName::Completed, StateName::Failed, StateName::Cancelled] {
+        for ids in tasks(store, id, state).await?.chunks(BITE) {
+            removed += store.prune(Prune::Tasks(ids.to_vec())).await?.tasks;
+        }
+    }
+    match store.change_job(id, JobChange::Remove).await? {
+        JobAnswer::Done | JobAnswer::NotFound => {
+            Ok(JobActionView::new(id, JobAction::Removed, removed as u64))
+        }
+        JobAnswer::HasTasks => Err(Failure::JobHasTasks { job: id, removed }.into()),
+    }
+}
+
+/// Cancels the unfinished tasks of a job. Returns their number.
+///
+/// # Errors
+/// When the store cannot be written.
+pub async fn cancel_tasks(store: &dyn Store, job: JobId) -> Result<usize, OpsError> {
+    // The mark comes first, so that no more tasks are enqueued.
+    store.change_job(job, JobChange::Cancel).await?;
+    let mut count = 0;
+    for state in [StateName::Queued, StateName::Claimed, StateName::Running] {
+        for ids in tasks(store, job, state).await?.chunks(MAX_PAGE) {
+            count += store.cancel(ids.to_vec()).await?.len();
+        }
+    }
+    release_all_dependents(store).await?;
+    Ok(count)
+}
+
+/// Replays the job's tasks in these states. Returns their number.
+///
+/// # Errors
+/// When the store cannot be written.
+pub async fn replay_tasks(store: &dyn Store, job: JobId, states: &[StateName]) -> Result<usize, OpsError> {
+    let mut count = 0;
+    for state in states {
+        for ids in tasks(store, job, *state).await?.chunks(MAX_PAGE) {
+            let answers = store.replay(ids.to_vec(), Replay::default()).await?;
+            count += answers.iter().filter(|answer| **answer == ReplayAnswer::Requeued).count();
+        }
+    }
+    Ok(count)
+}
+
+/// The tasks of a job in a state.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn tasks(store: &dyn Store, job: JobId, state: StateName) -> Result<Vec<TaskId>, OpsError> {
+    let filter = Filter { queue: Some(queue_of(job)), state: Some(state), ..Filter::default() };
+    let mut ids = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.list(filter.clone(), after, MAX_PAGE).await?;
+        ids.extend(page.tasks.iter().map(|task| task.id));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
+    }
+}

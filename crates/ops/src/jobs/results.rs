@@ -1,0 +1,81 @@
+//! Results of a job's items, in their order: one row at a time, so that only one output is in memory.
+
+use ostler_core::{JobId, TaskId};
+use ostler_store::Store;
+use ostler_store::jobs::queue_of;
+use ostler_store::views::{Filter, TaskDetail, TaskRef};
+use ostler_wire::job::JobResultView;
+
+use super::spec::ItemPayload;
+use crate::error::OpsError;
+use crate::output::AttemptOutput;
+
+/// Tasks per page; each comes with its output.
+const PAGE: usize = 50;
+
+/// The tasks of a job in the order of their items.
+#[derive(Clone, Debug)]
+pub struct JobResults {
+    left: std::vec::IntoIter<(u64, TaskId)>,
+    /// The number of the last item.
+    last: u64,
+}
+
+/// The result of one item.
+#[derive(Clone, Debug)]
+pub struct ItemResult {
+    /// The position among the items, counted from 1.
+    pub number: u64,
+    pub found: TaskDetail,
+    /// The output of the last attempt.
+    pub output: AttemptOutput,
+}
+
+impl JobResults {
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn of(store: &dyn Store, job: JobId) -> Result<Self, OpsError> {
+        let filter = Filter { queue: Some(queue_of(job)), ..Filter::default() };
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let page = store.list(filter.clone(), after, PAGE).await?;
+            for task in &page.tasks {
+                all.extend(ItemPayload::of(&task.payload).map(|payload| (payload.number, task.id)));
+            }
+            after = page.next;
+            if after.is_none() {
+                all.sort_unstable();
+                let last = all.last().map_or(0, |(number, _)| *number);
+                return Ok(Self { left: all.into_iter(), last });
+            }
+        }
+    }
+
+    /// The number of the last item.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The next result; `None` after the last one. A task that was removed since is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn next(&mut self, store: &dyn Store) -> Result<Option<ItemResult>, OpsError> {
+        for (number, id) in self.left.by_ref() {
+            let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
+            let output = AttemptOutput::of_last(store, &found).await?;
+            return Ok(Some(ItemResult { number, found, output }));
+        }
+        Ok(None)
+    }
+}
+
+impl ItemResult {
+    #[must_use]
+    pub fn view(&self) -> JobResultView {
+        let item = ItemPayload::of(&self.found.task.payload).map(|payload| payload.item.shown());
+        JobResultView::new(self.number, item.unwrap_or_default(), &self.found, &self.output.stdout)
+    }
+}

@@ -1,0 +1,33 @@
+//! The use cases: what a command, an HTTP route or an MCP tool does, without parsing or printing.
+//!
+//! - [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and drop them, in bounded batches.
+//! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
+//!   [`output`]: what an attempt wrote.
+//! - [`snapshot`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
+//! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
+//!   [`prune`]: remove old tasks.
+//! - [`doctor`]: the rules that find problems, over facts that the caller gathers. [`hooks`]: what follows when a task
+//!   has failed for good.
+//!
+//! A function takes a store and plain arguments, and returns a view of `ostler-wire` or a typed answer. What the user did not
+//! expect is an [`OpsError`]; the caller decides how to report it.
+
+pub mod act;
+pub mod doctor;
+mod error;
+pub mod hooks;
+pub mod jobs;
+pub mod logs;
+pub mod nodes;
+pub mod output;
+pub mod prune;
+mod published;
+pub mod queues;
+pub mod recycle;
+pub mod schedules;
+pub mod selection;
+pub mod snapshot;
+pub mod submit;
+pub mod tasks;
+
+pub use error::{Failure, Missing, OpsError, Refusal};

@@ -1,0 +1,80 @@
+//! Commands to nodes: drain a node, resize a pool.
+
+use std::collections::BTreeSet;
+
+use ostler_core::SessionId;
+use ostler_store::Store;
+use ostler_store::node_commands::{CommandAnswer, NodeCommand};
+use ostler_store::views::{NodeRecord, Survey};
+use ostler_wire::action::NodeCommandView;
+
+use crate::error::{Missing, OpsError, Refusal};
+use crate::published;
+
+/// Asks a node, by id or name, to finish its running tasks and exit.
+///
+/// # Errors
+/// When no such node is running, or several have the name.
+pub async fn drain(store: &dyn Store, name: &str) -> Result<NodeCommandView, OpsError> {
+    let node = find(&store.survey().await?.nodes, name)?;
+    match store.command(node, NodeCommand::Drain).await? {
+        CommandAnswer::Given { .. } => Ok(NodeCommandView::new(node, &NodeCommand::Drain)),
+        CommandAnswer::NoSuchNode => Err(Missing::Node(name.to_owned()).into()),
+    }
+}
+
+fn find(nodes: &[NodeRecord], name: &str) -> Result<SessionId, OpsError> {
+    let id: Option<SessionId> = name.parse().ok();
+    let is_meant = |node: &&NodeRecord| Some(node.session) == id || node.name == name;
+    let found: Vec<SessionId> = nodes.iter().filter(is_meant).map(|node| node.session).collect();
+    match found.as_slice() {
+        [node] => Ok(*node),
+        [] => Err(Missing::Node(name.to_owned()).into()),
+        _ => Err(Refusal::SeveralNodes { name: name.to_owned(), nodes: found }.into()),
+    }
+}
+
+/// The number of workers of a pool, until its nodes restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResizeRequest {
+    pub pool: String,
+    pub min: u32,
+    pub max: u32,
+}
+
+impl ResizeRequest {
+    /// Needs no store.
+    ///
+    /// # Errors
+    /// When the minimum exceeds the maximum.
+    pub fn check(&self) -> Result<(), OpsError> {
+        let (min, max) = (self.min, self.max);
+        if min > max { Err(Refusal::Size { min, max }.into()) } else { Ok(()) }
+    }
+}
+
+/// Resizes a pool on all nodes that have it.
+///
+/// # Errors
+/// When no running node has it.
+pub async fn resize(store: &dyn Store, request: &ResizeRequest) -> Result<Vec<NodeCommandView>, OpsError> {
+    request.check()?;
+    let ResizeRequest { pool, min, max } = request;
+    let command = NodeCommand::Resize { pool: pool.clone(), min: *min, max: *max };
+    let mut told = Vec::new();
+    for node in serving(&store.survey().await?, pool) {
+        // A node that has exited since has no pool to resize.
+        if let CommandAnswer::Given { .. } = store.command(node, command.clone()).await? {
+            told.push(NodeCommandView::new(node, &command));
+        }
+    }
+    if told.is_empty() { Err(Missing::Pool(pool.clone()).into()) } else { Ok(told) }
+}
+
+/// The nodes that have this pool. A node publishes the queues it has settings for when it joins, before it has any worker; a node
+/// without settings is known by its workers.
+fn serving(survey: &Survey, pool: &str) -> BTreeSet<SessionId> {
+    let nodes = survey.nodes.iter().filter(|node| published::queues(node).contains(pool));
+    let workers = survey.workers.iter().filter(|record| record.worker.pool == pool);
+    nodes.map(|node| node.session).chain(workers.map(|record| record.session)).collect()
+}

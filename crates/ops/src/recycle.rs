@@ -1,0 +1,127 @@
+//! Recycling: replaces idle workers. The node decides and replies; a worker that has become busy stays.
+
+use std::time::Duration;
+
+use ostler_core::{SessionId, WorkerId, WorkerState};
+use ostler_store::Store;
+use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
+use ostler_store::views::{Survey, WorkerRecord};
+use ostler_wire::action::RecycledView;
+use tokio::time::Instant;
+
+use crate::error::{Failure, Missing, OpsError, Refusal};
+
+/// How long a node may take to reply; it receives a command within a second.
+pub const MAX_REPLY: Duration = Duration::from_secs(10);
+/// The interval between checks for the reply.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Which workers to replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecycleRequest {
+    /// This one, by id or pid.
+    Worker(String),
+    /// Any one idle worker of this pool.
+    Any(String),
+    /// All idle workers of this pool.
+    All(String),
+}
+
+/// Asks the nodes to replace workers, and waits for their replies.
+///
+/// # Errors
+/// When there is no such worker or pool, the worker is busy, no worker is idle, or a node does not reply in time.
+pub async fn recycle(store: &dyn Store, request: &RecycleRequest) -> Result<RecycledView, OpsError> {
+    let survey = store.survey().await?;
+    match request {
+        RecycleRequest::Worker(name) => one(store, &survey, name).await,
+        RecycleRequest::Any(pool) => any(store, &survey, pool).await,
+        RecycleRequest::All(pool) => all(store, &survey, pool).await,
+    }
+}
+
+async fn one(store: &dyn Store, survey: &Survey, named: &str) -> Result<RecycledView, OpsError> {
+    let record = find(&survey.workers, named)?;
+    let (id, pool) = (record.worker.id, &record.worker.pool);
+    match ask(store, record.session, pool, WorkerChoice::One(id)).await? {
+        Some(reply) if !reply.recycled.is_empty() => Ok(RecycledView::new(&[reply])),
+        Some(reply) if !reply.busy.is_empty() => Err(Failure::WorkerBusy(id).into()),
+        Some(_) | None => Err(Missing::Worker(named.to_owned()).into()),
+    }
+}
+
+/// Asks the nodes that have such a pool, until one has an idle worker.
+async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledView, OpsError> {
+    for node in serving(survey, pool)? {
+        let reply = ask(store, node, pool, WorkerChoice::Any).await?;
+        if let Some(reply) = reply.filter(|reply| !reply.recycled.is_empty()) {
+            return Ok(RecycledView::new(&[Reply { busy: Vec::new(), ..reply }]));
+        }
+    }
+    Err(Failure::NoneIdle(pool.to_owned()).into())
+}
+
+async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledView, OpsError> {
+    let mut replies = Vec::new();
+    for node in serving(survey, pool)? {
+        replies.extend(ask(store, node, pool, WorkerChoice::All).await?);
+    }
+    Ok(RecycledView::new(&replies))
+}
+
+/// The node's reply; `None` if the node has exited since.
+async fn ask(
+    store: &dyn Store,
+    node: SessionId,
+    pool: &str,
+    who: WorkerChoice,
+) -> Result<Option<Reply>, OpsError> {
+    let command = NodeCommand::Recycle { pool: pool.to_owned(), who };
+    let CommandAnswer::Given { number } = store.command(node, command).await? else { return Ok(None) };
+    let until = Instant::now() + MAX_REPLY;
+    loop {
+        let nodes = store.survey().await?.nodes;
+        let Some(record) = nodes.into_iter().find(|record| record.session == node) else { return Ok(None) };
+        if let Some(reply) = record.replies.into_iter().find(|reply| reply.number == number) {
+            return Ok(Some(reply));
+        }
+        if Instant::now() >= until {
+            return Err(Failure::NoReply { node, waited: MAX_REPLY }.into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> Result<&'a WorkerRecord, OpsError> {
+    // The worker itself writes its id with this prefix.
+    let id: Option<WorkerId> = named.strip_prefix("w-").unwrap_or(named).parse().ok();
+    let pid: Option<u32> = named.parse().ok();
+    let is_meant =
+        |record: &&WorkerRecord| Some(record.worker.id) == id || (pid.is_some() && record.worker.pid == pid);
+    let found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
+    match found.as_slice() {
+        [record] => Ok(record),
+        [] => Err(Missing::Worker(named.to_owned()).into()),
+        several => {
+            let workers = several.iter().map(|record| record.worker.id).collect();
+            Err(Refusal::SeveralWorkers { pid: named.to_owned(), workers }.into())
+        }
+    }
+}
+
+/// The nodes with workers of this pool, those with an idle one first.
+fn serving(survey: &Survey, pool: &str) -> Result<Vec<SessionId>, OpsError> {
+    let mut nodes: Vec<(bool, SessionId)> = Vec::new();
+    for record in survey.workers.iter().filter(|record| record.worker.pool == pool) {
+        let is_idle = record.worker.state == WorkerState::Idle;
+        match nodes.iter_mut().find(|(_, node)| *node == record.session) {
+            Some((has_idle, _)) => *has_idle |= is_idle,
+            None => nodes.push((is_idle, record.session)),
+        }
+    }
+    if nodes.is_empty() {
+        return Err(Missing::WorkersOf(pool.to_owned()).into());
+    }
+    nodes.sort_by_key(|(has_idle, _)| !has_idle);
+    Ok(nodes.into_iter().map(|(_, node)| node).collect())
+}

@@ -1,0 +1,70 @@
+//! Snapshots: one survey of a store, and the views of the system that are built from it.
+
+use ostler_core::Timestamp;
+use ostler_store::Store;
+use ostler_store::views::{QueueRecord, Survey};
+use ostler_wire::limits::{BreakerView, QueueView};
+use ostler_wire::system::{NodeView, StatsView, WorkerView};
+
+use crate::error::{Missing, OpsError};
+
+/// The system at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub survey: Survey,
+}
+
+impl Snapshot {
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn take(store: &dyn Store) -> Result<Self, OpsError> {
+        Ok(Self { survey: store.survey().await? })
+    }
+
+    /// Statistics of the store, or of one queue.
+    #[must_use]
+    pub fn stats(&self, queue: Option<&str>) -> StatsView {
+        StatsView::new(&self.survey, queue)
+    }
+
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeView> {
+        NodeView::all(&self.survey)
+    }
+
+    #[must_use]
+    pub fn workers(&self, now: Timestamp) -> Vec<WorkerView> {
+        WorkerView::all(&self.survey, now)
+    }
+
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueView> {
+        QueueView::all(&self.survey)
+    }
+
+    /// # Errors
+    /// When there is no such queue.
+    pub fn queue(&self, name: &str) -> Result<QueueView, OpsError> {
+        Ok(QueueView::new(&self.survey, self.record(name)?))
+    }
+
+    #[must_use]
+    pub fn breakers(&self) -> Vec<BreakerView> {
+        BreakerView::all(&self.survey)
+    }
+
+    /// The breaker of a queue, or of one of its limit keys.
+    ///
+    /// # Errors
+    /// When there is no such queue.
+    pub fn breaker(&self, queue: &str, key: Option<&str>) -> Result<BreakerView, OpsError> {
+        Ok(BreakerView::new(&self.survey, self.record(queue)?, key))
+    }
+
+    /// # Errors
+    /// When there is no such queue.
+    pub fn record(&self, queue: &str) -> Result<&QueueRecord, OpsError> {
+        let found = self.survey.queues.iter().find(|record| record.name == queue);
+        found.ok_or_else(|| Missing::Queue(queue.to_owned()).into())
+    }
+}

@@ -1,0 +1,140 @@
+//! Tasks: find, list, show and amend.
+
+use ostler_core::{Overrides, StateName};
+use ostler_store::calls::Amended;
+use ostler_store::events::EventQuery;
+use ostler_store::views::{Cursor, Filter, Page, TaskDetail, TaskRef};
+use ostler_store::{MAX_PAGE, Store, check_overrides};
+use ostler_wire::action::ActionView;
+use ostler_wire::dead::{Letter, LetterDetail};
+use ostler_wire::limits::ThrottleView;
+use ostler_wire::remains::AttemptRemains;
+use ostler_wire::task::ShownTask;
+
+use crate::error::{Missing, OpsError, Refusal};
+
+/// The task with this id or key.
+///
+/// # Errors
+/// When there is none.
+pub async fn find(store: &dyn Store, which: &TaskRef) -> Result<TaskDetail, OpsError> {
+    store.show(which.clone()).await?.ok_or_else(|| {
+        OpsError::from(match which {
+            TaskRef::Id(id) => Missing::Task(*id),
+            TaskRef::Key { queue, key } => Missing::Key { queue: queue.clone(), key: key.clone() },
+        })
+    })
+}
+
+/// A page of up to `limit` tasks. One call of the store examines a bounded number of rows: where matches are rare, it takes
+/// several to fill a page.
+///
+/// # Errors
+/// When the cursor is of another list, or the store cannot be read.
+pub async fn list(
+    store: &dyn Store,
+    filter: &Filter,
+    after: Option<Cursor>,
+    limit: usize,
+) -> Result<Page, OpsError> {
+    let mut page = Page { tasks: Vec::new(), next: after };
+    loop {
+        let wanted = (limit - page.tasks.len()).min(MAX_PAGE);
+        let found = store.list(filter.clone(), page.next, wanted).await?;
+        page.tasks.extend(found.tasks);
+        page.next = found.next;
+        if page.next.is_none() || page.tasks.len() >= limit {
+            return Ok(page);
+        }
+    }
+}
+
+/// The dead letters of a page, with their steps.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn letters(store: &dyn Store, page: &Page) -> Result<Vec<Letter>, OpsError> {
+    let mut letters = Vec::new();
+    for task in &page.tasks {
+        // A task that was removed since the list was read has no steps.
+        let steps = store.show(TaskRef::Id(task.id)).await?.map(|found| found.steps).unwrap_or_default();
+        letters.push(Letter::new(task, &steps));
+    }
+    Ok(letters)
+}
+
+/// A task as `show` presents it, with its record.
+#[derive(Clone, Debug)]
+pub struct Shown<T> {
+    pub record: TaskDetail,
+    pub view: T,
+}
+
+/// A task with what throttles it, and what its attempts left.
+///
+/// # Errors
+/// When there is no such task.
+pub async fn show(store: &dyn Store, which: &TaskRef) -> Result<Shown<ShownTask>, OpsError> {
+    let record = find(store, which).await?;
+    let held = match record.task.state.name() {
+        StateName::Queued => ThrottleView::of_task(&store.survey().await?, &record.task),
+        StateName::Claimed
+        | StateName::Running
+        | StateName::Completed
+        | StateName::Failed
+        | StateName::Cancelled => None,
+    };
+    let view = ShownTask::new(&record, held, remains(store, &record).await?);
+    Ok(Shown { record, view })
+}
+
+/// A dead letter, with what its attempts left.
+///
+/// # Errors
+/// When there is no such task, or it has not failed for good.
+pub async fn show_letter(store: &dyn Store, which: &TaskRef) -> Result<Shown<LetterDetail>, OpsError> {
+    let record = find(store, which).await?;
+    let (id, state) = (record.task.id, record.task.state.name());
+    if state != StateName::Failed {
+        return Err(Missing::DeadLetter { id, state }.into());
+    }
+    let view = LetterDetail::new(&record, remains(store, &record).await?);
+    Ok(Shown { record, view })
+}
+
+async fn remains(store: &dyn Store, found: &TaskDetail) -> Result<AttemptRemains, OpsError> {
+    let mut remains = AttemptRemains::default();
+    let mut query = EventQuery { kinds: AttemptRemains::KINDS, ..EventQuery::default() };
+    loop {
+        let events = store.read_events(found.task.id, query).await?;
+        let Some(newest) = events.last() else { return Ok(remains) };
+        query.after = newest.number;
+        events.iter().for_each(|event| remains.add(event));
+    }
+}
+
+/// Refuses settings that no task may have. Needs no store.
+///
+/// # Errors
+/// When a value is out of its range, or the first delay is longer than the longest.
+pub fn check_amendment(overrides: &Overrides) -> Result<(), OpsError> {
+    check_overrides(overrides)?;
+    match (overrides.base, overrides.max) {
+        (Some(base), Some(max)) if base > max => Err(Refusal::Delays.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Changes the retry and timeout settings of a task that has not finished.
+///
+/// # Errors
+/// When there is no such task, or it has finished.
+pub async fn amend(store: &dyn Store, which: &TaskRef, overrides: Overrides) -> Result<ActionView, OpsError> {
+    check_amendment(&overrides)?;
+    let id = find(store, which).await?.task.id;
+    match store.amend(id, overrides).await? {
+        Amended::Done => Ok(ActionView::amended(id)),
+        Amended::Ended(state) => Err(Refusal::Finished { id, state }.into()),
+        Amended::NotFound => Err(Missing::Task(id).into()),
+    }
+}

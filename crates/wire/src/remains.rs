@@ -1,0 +1,64 @@
+//! Files and standard output that the attempts of a task left, read from its events.
+
+use std::collections::BTreeMap;
+
+use ostler_core::{EventBody, EventKind, EventKinds};
+use ostler_store::events::Event;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::ByteString;
+
+/// A file left by an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Relative to the task's folder.
+    pub path: String,
+    /// In bytes.
+    pub size: u64,
+    /// In hexadecimal digits.
+    pub sha256: String,
+}
+
+impl FileView {
+    /// The file of a file event.
+    #[must_use]
+    pub fn of_event(body: &EventBody) -> Option<Self> {
+        let EventBody::File { path, size, sha256 } = body else { return None };
+        Some(Self { path: path.clone(), size: *size, sha256: sha256.clone() })
+    }
+}
+
+/// Files and standard output of attempts, by the attempts' tokens.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptRemains {
+    files: BTreeMap<u64, Vec<FileView>>,
+    /// Standard output of attempts that did not succeed.
+    stdout: BTreeMap<u64, Vec<u8>>,
+}
+
+impl AttemptRemains {
+    /// The kinds of events that are read; a log may be long.
+    pub const KINDS: EventKinds = EventKinds::only(EventKind::File).with(EventKind::Stdout);
+
+    /// Adds an event. Events are added in their order: of two files with the same path the later one counts.
+    pub fn add(&mut self, event: &Event) {
+        if let Some(file) = FileView::of_event(&event.body) {
+            let files = self.files.entry(event.token).or_default();
+            files.retain(|known| known.path != file.path);
+            files.push(file);
+        }
+        if let EventBody::Stdout { text } = &event.body {
+            self.stdout.entry(event.token).or_default().extend(ByteString::of_event(text).0);
+        }
+    }
+
+    /// Takes the files of an attempt.
+    pub(crate) fn files(&mut self, token: u64) -> Vec<FileView> {
+        self.files.remove(&token).unwrap_or_default()
+    }
+
+    /// Takes the standard output of an attempt.
+    pub(crate) fn stdout(&mut self, token: u64) -> Option<String> {
+        self.stdout.remove(&token).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
