@@ -4,11 +4,14 @@ use async_trait::async_trait;
 use ostler_core::{Id, StateName, Task, TaskId};
 use ostler_store::calls::{Enqueued, NewTask, Prune, Replay};
 use ostler_store::views::TaskRef;
-use ostler_store::{MAX_BATCH, Store, release_all_dependents};
+use ostler_store::{Store, release_all_dependents};
 use ostler_wire::action::{ActionResult, ActionView};
 
 use crate::error::OpsError;
 use crate::selection::{SelectedBy, Selection, Selector, select};
+
+/// The number of tasks in one batch. Nodes write in between.
+pub const ACT_BATCH: usize = 1_000;
 
 /// Makes ids for new tasks.
 pub type MakeId<'a> = &'a (dyn Fn() -> Id + Send + Sync);
@@ -96,7 +99,7 @@ pub async fn act(
         // Those that match are dead letters already.
         SelectedBy::Name | SelectedBy::Filter => ids,
     };
-    for batch in ids.chunks(MAX_BATCH) {
+    for batch in ids.chunks(ACT_BATCH) {
         answers.extend(act_on(store, batch, act).await?);
         operator.progress(answers.len(), of);
     }
@@ -106,7 +109,7 @@ pub async fn act(
     Ok(Acted::Done { by, answers })
 }
 
-/// Acts on one batch of up to [`MAX_BATCH`] tasks.
+/// Acts on one batch, of up to [`ACT_BATCH`] tasks or a page of a selection.
 ///
 /// # Errors
 /// When the store cannot be written, or the queue of a copy is full.

@@ -187,3 +187,41 @@ impl JobActionView {
         Self { id: id.to_string(), done, tasks }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, Timestamp};
+    use ostler_store::jobs::NewJob;
+    use ostler_store::views::Counts;
+
+    use super::*;
+
+    #[test]
+    fn a_job_stands_where_its_tasks_do() {
+        let state = |counts: Counts, paused: Option<&str>, cancelled: Option<i64>| {
+            let job = NewJob {
+                id: JobId(Id::from_bits(1)),
+                name: "j".to_owned(),
+                fingerprint: "f".to_owned(),
+                spec: "{}".to_owned(),
+                items: 3,
+            };
+            JobState::of(&JobRecord {
+                job,
+                made_at: Timestamp::ZERO,
+                cancelled_at: cancelled.map(Timestamp::from_millis),
+                paused: paused.map(ToOwned::to_owned),
+                counts,
+                pruned: 0,
+            })
+        };
+        let none = Counts::default();
+        assert_eq!(state(none, None, None), JobState::Unfinished);
+        assert_eq!(state(Counts { running: 1, ..none }, None, None), JobState::Running);
+        assert_eq!(state(Counts { running: 1, ..none }, Some("x"), None), JobState::Paused);
+        assert_eq!(state(Counts { completed: 3, ..none }, Some("x"), Some(1)), JobState::Completed);
+        assert_eq!(state(Counts { completed: 2, failed: 1, ..none }, None, None), JobState::Failed);
+        assert_eq!(state(Counts { completed: 2, cancelled: 1, ..none }, None, None), JobState::Cancelled);
+        assert_eq!(state(none, None, Some(1)), JobState::Cancelled);
+    }
+}

@@ -10,6 +10,7 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-core", &[]),
     ("ostler-store", &["ostler-core"]),
+    ("ostler-schedule", &["ostler-core", "ostler-store"]),
     ("ostler-sql", &["ostler-core", "ostler-store"]),
     ("ostler-sqlite", &["ostler-core", "ostler-store", "ostler-sql"]),
     ("ostler-postgres", &["ostler-core", "ostler-store", "ostler-sql"]),
@@ -17,9 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-process", &["ostler-core", "ostler-exec"]),
     ("ostler-agent", &["ostler-core", "ostler-exec", "ostler-process"]),
     ("ostler-isolate", &["ostler-core", "ostler-exec", "ostler-process"]),
-    ("ostler-runtime", &["ostler-core", "ostler-store", "ostler-exec"]),
-    ("ostler-wire", &["ostler-core"]),
-    ("ostler-server", &["ostler-core", "ostler-store", "ostler-wire"]),
+    ("ostler-runtime", &["ostler-core", "ostler-store", "ostler-schedule", "ostler-exec"]),
+    ("ostler-wire", &["ostler-core", "ostler-store", "ostler-schedule"]),
+    ("ostler-ops", &["ostler-core", "ostler-store", "ostler-schedule", "ostler-wire"]),
+    ("ostler-server", &["ostler-core", "ostler-store", "ostler-wire", "ostler-ops"]),
     ("ostler", &LIBRARY),
     ("ostler-cli", &EVERYTHING),
     // Never shipped.
@@ -44,9 +46,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The library includes everything except the server and the program.
-const LIBRARY: [&str; 9] = [
+const LIBRARY: [&str; 11] = [
     "ostler-core",
     "ostler-store",
+    "ostler-schedule",
+    "ostler-ops",
     "ostler-sqlite",
     "ostler-postgres",
     "ostler-exec",
@@ -57,10 +61,12 @@ const LIBRARY: [&str; 9] = [
 ];
 
 /// The program depends on everything that is shipped.
-const EVERYTHING: [&str; 12] = [
+const EVERYTHING: [&str; 14] = [
     "ostler",
     "ostler-core",
     "ostler-store",
+    "ostler-schedule",
+    "ostler-ops",
     "ostler-sqlite",
     "ostler-postgres",
     "ostler-exec",
@@ -74,6 +80,9 @@ const EVERYTHING: [&str; 12] = [
 
 /// Allowed as dev-dependencies only. The testkit itself may use the suite.
 const FOR_TESTS: [&str; 2] = ["ostler-testkit", "ostler-conformance"];
+
+/// Libraries for command lines and terminals.
+const TERMINAL: [&str; 6] = ["clap", "clap_complete", "anstream", "indicatif", "ratatui", "crossterm"];
 
 /// Crates that run work, or depend on one that does.
 const EXECUTORS: [&str; 6] =
@@ -189,6 +198,19 @@ fn what_only_tests_need_is_in_no_product() {
 fn the_rules_depend_on_nothing_at_all() {
     let core = members().into_iter().find(|member| member.name == "ostler-core").expect("there is a core");
     assert!(core.product.is_empty(), "ostler-core depends on {:?}: rules need no library", core.product);
+}
+
+#[test]
+fn use_cases_know_no_terminal() {
+    let all = members();
+    let ops = all.iter().find(|member| member.name == "ostler-ops").expect("there are use cases");
+    let terminal = TERMINAL.iter().filter(|name| ops.product.contains(**name)).collect::<Vec<_>>();
+    assert!(terminal.is_empty(), "ostler-ops depends on {terminal:?}: a page or a tool has no terminal");
+    let program = all.iter().find(|member| member.name == "ostler-cli").expect("there is a program");
+    assert!(
+        TERMINAL.iter().any(|name| program.product.contains(*name)),
+        "the list names what the program uses"
+    );
 }
 
 #[test]

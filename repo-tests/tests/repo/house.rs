@@ -109,6 +109,41 @@ fn begins_with_a_doc(source: &str) -> bool {
     first.and_then(|line| line.strip_prefix("//!")).is_some_and(|doc| doc.split_whitespace().count() >= 2)
 }
 
+/// The views of `ostler-wire` are built there, so that the command line, HTTP and MCP show the same.
+#[test]
+fn the_program_builds_no_view() {
+    let wire: Vec<String> = sources()
+        .iter()
+        .filter(|path| path.starts_with("crates/wire/src"))
+        .filter_map(|path| text(path))
+        .collect();
+    let views: Vec<&str> = wire
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| line.strip_prefix("pub struct ")?.strip_suffix(" {"))
+        .collect();
+    assert!(views.len() > 30, "the walk found {} views", views.len());
+    assert!(builds("    let view = JobView { id, ..other };", "JobView"));
+    assert!(!builds("fn view(record: &JobRecord) -> JobView {", "JobView"));
+    let mut built = Vec::new();
+    for path in sources().iter().filter(|path| path.starts_with("crates/cli/src")) {
+        for (at, line) in text(path).unwrap_or_default().lines().enumerate() {
+            let here = views.iter().filter(|view| builds(line, view));
+            built.extend(here.map(|view| format!("{}:{}: {view}", path.display(), at + 1)));
+        }
+    }
+    none("build these views in crates/wire", &built);
+}
+
+/// Whether a line has a struct literal of this type. A type before a brace that is a return type or the target of an `impl` is none.
+fn builds(line: &str, name: &str) -> bool {
+    line.match_indices(&format!("{name} {{")).any(|(at, _)| {
+        let before = line[..at].trim_end_matches("::").trim_end();
+        let whole_word = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        whole_word && !["->", "for", "impl", "struct"].iter().any(|word| before.ends_with(word))
+    })
+}
+
 #[test]
 fn the_architecture_is_short() {
     let lines = read("ARCHITECTURE.md").lines().count();

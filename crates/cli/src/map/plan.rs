@@ -192,6 +192,16 @@ mod tests {
         assert_eq!(name(&["/"]), "map");
     }
 
+    /// A node runs the payload of an item, and readers of the store show it.
+    #[test]
+    fn bytes_have_the_same_form_for_those_who_run_and_those_who_read() {
+        for bytes in [&b"a \"b\"\n"[..], b"\xff/", b"", "größer".as_bytes()] {
+            let read = serde_json::to_string(&ByteString(bytes.to_vec())).expect("JSON");
+            let run = serde_json::to_string(&ostler_process::Argument(bytes.to_vec())).expect("JSON");
+            assert_eq!(read, run);
+        }
+    }
+
     #[test]
     fn items_stand_after_three_colons() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();

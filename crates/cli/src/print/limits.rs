@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_wire::limits::{BreakerRule, BreakerStateView, BreakerView, QueueView, RateView, ThrottleView};
+use ostler_wire::limits::{BreakerRule, BreakerView, QueueView, RateView, ThrottleView};
 use ostler_wire::time::TimeView;
 
 use super::Looks;
@@ -73,7 +73,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("rate", rates(&view.rate)),
         ("  per key", rates(&view.key_rate)),
         ("breaker", view.breaker.as_ref().map(rule)),
-        ("  state", view.breaker_state.as_ref().map(|state| breaker_state(state, now))),
+        ("  state", view.breaker_state.map(|breaker| breaker_state(breaker.state, breaker.until, now))),
     ];
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -118,12 +118,12 @@ fn long(ms: i64) -> String {
     when::long(Duration::from_millis(ms.unsigned_abs()))
 }
 
-fn breaker_state(state: &BreakerStateView, now: Timestamp) -> String {
-    let open = match (state.state, state.until) {
+fn breaker_state(state: &str, ends: Option<TimeView>, now: Timestamp) -> String {
+    let open = match (state, ends) {
         ("open", None) => " until it is reset".to_owned(),
-        _ => until(state.until, now),
+        _ => until(ends, now),
     };
-    format!("{}{open}", state.state)
+    format!("{state}{open}")
 }
 
 pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> String {
@@ -132,10 +132,8 @@ pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> S
     }
     let mut table = Table::new(&["QUEUE", "KEY", "STATE", "RULE"]);
     for view in views {
-        let stands = view.state.map_or_else(
-            || "per key".to_owned(),
-            |state| breaker_state(&BreakerStateView { state, until: view.until }, now),
-        );
+        let stands =
+            view.state.map_or_else(|| "per key".to_owned(), |state| breaker_state(state, view.until, now));
         let paint = if matches!(view.state, Some("closed")) { Paint::Good } else { Paint::Bad };
         table.row(vec![
             view.queue.as_str().into(),
@@ -152,6 +150,6 @@ pub(crate) fn breaker(view: &BreakerView, now: Timestamp) -> String {
         None => visible(&view.queue),
         Some(key) => format!("{} of {}", visible(key), visible(&view.queue)),
     };
-    let state = BreakerStateView { state: view.state.unwrap_or("closed"), until: view.until };
-    format!("the breaker of {whose} is {}\n", breaker_state(&state, now))
+    let state = breaker_state(view.state.unwrap_or("closed"), view.until, now);
+    format!("the breaker of {whose} is {state}\n")
 }

@@ -1,0 +1,14 @@
+//! The use cases against the in-memory reference store.
+
+mod act;
+mod doctor;
+mod hooks;
+mod jobs;
+mod logs;
+mod nodes;
+mod queues;
+mod schedules;
+mod selection;
+mod submit;
+mod tasks;
+mod world;

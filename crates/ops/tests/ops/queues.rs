@@ -1,0 +1,94 @@
+//! Queues: pause, limits, holds and breakers by hand.
+
+use std::time::Duration;
+
+use ostler_core::{ErrorClass, Failure, Outcome};
+use ostler_ops::queues::{
+    BreakerPosition, BreakerRequest, BroughtLimits, Effect, pause, release, resume, set_breaker, set_limits,
+};
+use ostler_ops::snapshot::Snapshot;
+use ostler_ops::{Missing, OpsError};
+use ostler_store::calls::QueueChange;
+use ostler_store::gates::SetBy;
+use ostler_store::{Clock as _, Store as _};
+use ostler_wire::time::TimeView;
+
+use crate::world::{QUEUE, World};
+
+fn no_queue<T>() -> Result<T, OpsError> {
+    Err(Missing::Queue("other".to_owned()).into())
+}
+
+#[tokio::test]
+async fn a_queue_is_resumed_only_if_it_was_paused() {
+    let world = World::new();
+    let paused = pause(world.store(), QUEUE, "noon".to_owned()).await.expect("it is paused");
+    assert_eq!(paused.paused.as_deref(), Some("noon"));
+    for effect in [Effect::Changed, Effect::Already] {
+        let (view, did) = resume(world.store(), QUEUE).await.expect("it is resumed");
+        assert_eq!((view.paused, did), (None, effect));
+    }
+}
+
+#[tokio::test]
+async fn limits_are_marked_as_set_by_hand_and_a_node_that_brings_its_own_is_named() {
+    let world = World::new();
+    let set = async || {
+        let changes = vec![QueueChange::Concurrency(Some(3))];
+        set_limits(world.store(), QUEUE, changes).await.expect("they are set")
+    };
+    let alone = set().await;
+    assert_eq!((alone.view.concurrency, alone.brought), (Some(3), None));
+    assert_eq!(world.store.queue_settings(QUEUE).await.expect("read").set_by, SetBy::Hand);
+    world.node("plain", r#"{"mail":{}}"#).await;
+    let limits = vec!["concurrency.total"];
+    world.node("anna", r#"{"mail":{"concurrency.total":"5","timeout":"9s"}}"#).await;
+    assert_eq!(set().await.brought, Some(BroughtLimits { node: "anna".to_owned(), limits }));
+}
+
+#[tokio::test]
+async fn a_hold_is_lifted_and_the_answer_says_whether_there_was_one() {
+    let world = World::new();
+    world.enqueue(1).await;
+    let failure = Failure {
+        retry_after: Some(Duration::from_secs(60)),
+        ..Failure::new(ErrorClass::RateLimited, "too many requests")
+    };
+    world.run(QUEUE, 1, &Outcome::Failed(failure), &[]).await;
+    for effect in [Effect::Changed, Effect::Already] {
+        let (view, did) = release(world.store(), QUEUE, None).await.expect("it is lifted");
+        assert_eq!((view.held, did), (None, effect));
+    }
+    assert_eq!(release(world.store(), "other", None).await.map(|(_, did)| did), no_queue());
+}
+
+#[tokio::test]
+async fn a_breaker_is_opened_by_the_clock_of_the_store_and_reset() {
+    let world = World::new();
+    world.enqueue(1).await;
+    let request = |position| BreakerRequest { queue: QUEUE.to_owned(), key: None, position };
+    let hour = Duration::from_secs(3_600);
+    let open = set_breaker(world.store(), &request(BreakerPosition::Open(Some(hour)))).await.expect("opened");
+    let until = TimeView::from(world.clock.now().after(hour));
+    assert_eq!((open.state, open.until), (Some("open"), Some(until)));
+    let listed = Snapshot::take(world.store()).await.expect("a snapshot").breakers();
+    assert_eq!(listed.iter().map(|view| view.state).collect::<Vec<_>>(), [Some("open")]);
+    let reset = set_breaker(world.store(), &request(BreakerPosition::Reset)).await.expect("reset");
+    assert_eq!((reset.state, reset.until), (Some("closed"), None));
+    let other = BreakerRequest { queue: "other".to_owned(), ..request(BreakerPosition::Reset) };
+    assert_eq!(set_breaker(world.store(), &other).await.map(|view| view.state), no_queue());
+}
+
+#[tokio::test]
+async fn a_snapshot_has_the_views_of_one_moment() {
+    let world = World::new();
+    world.enqueue(3).await;
+    world.fail(1).await;
+    let snapshot = Snapshot::take(world.store()).await.expect("a snapshot");
+    world.enqueue(1).await;
+    let (stats, queue) = (snapshot.stats(Some(QUEUE)), snapshot.queue(QUEUE).expect("it is there"));
+    assert_eq!((stats.tasks.queued, stats.tasks.failed, stats.submitted), (2, 1, 3));
+    assert_eq!(queue.tasks, stats.tasks);
+    assert_eq!(snapshot.stats(Some("other")).submitted, 0);
+    assert_eq!(snapshot.queue("other").map(|view| view.queue), no_queue());
+}

@@ -1,0 +1,105 @@
+//! Submissions: times of the store, repeated ids and keys, refusals, and the bounded wait.
+
+use std::time::Duration;
+
+use ostler_core::{OnConflict, StateName, Timestamp};
+use ostler_ops::submit::{SubmitAnswer, SubmitRequest, submit, wait};
+use ostler_ops::{Failure, Missing, OpsError, Refusal};
+use ostler_store::calls::{NewTask, Prune, QueueChange};
+use ostler_store::unique::Unique;
+use ostler_store::views::TaskRef;
+use ostler_store::{Bounds, Clock as _, ErrorKind, MAX_AFTER, Store as _};
+
+use crate::world::{QUEUE, World};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn plain(task: NewTask) -> SubmitRequest {
+    SubmitRequest { task, delay: None, deadline: None, after: Vec::new() }
+}
+
+fn request(world: &World) -> SubmitRequest {
+    plain(world.ids.new_task(QUEUE, "send"))
+}
+
+#[tokio::test]
+async fn delay_and_deadline_are_counted_by_the_clock_of_the_store() {
+    let world = World::new();
+    let later = SubmitRequest { delay: Some(HOUR), deadline: Some(2 * HOUR), ..request(&world) };
+    later.check(Bounds::default(), Timestamp::ZERO).expect("it is valid, whatever the caller's clock shows");
+    let answer = submit(world.store(), &later).await.expect("it is accepted");
+    assert_eq!(answer, SubmitAnswer::Created(later.task.id));
+    let task = world.store.show(TaskRef::Id(answer.id())).await.expect("read").expect("it is there").task;
+    assert_eq!(task.deadline, Some(world.clock.now().after(2 * HOUR)));
+    assert!(world.claim(world.node("a", "{}").await, QUEUE, 1).await.is_empty(), "it is not due");
+}
+
+#[tokio::test]
+async fn a_repeated_id_is_the_same_task_and_an_id_of_other_work_is_refused() {
+    let world = World::new();
+    let first = request(&world);
+    submit(world.store(), &first).await.expect("it is accepted");
+    let again = submit(world.store(), &first).await.expect("it is accepted once");
+    assert_eq!(again, SubmitAnswer::SameId(first.task.id));
+    assert_eq!(serde_json::to_value(again.view()).expect("JSON")["result"], "existing");
+    let other = plain(NewTask { payload: "2".to_owned(), ..first.task.clone() });
+    let refused = submit(world.store(), &other).await;
+    assert!(matches!(refused, Err(OpsError::Refused(Refusal::IdTaken { .. }))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_another_task_has_is_kept_replaced_or_rejected() {
+    let world = World::new();
+    let keyed = |on_conflict| {
+        let unique = Some(Unique { on_conflict, ..Unique::new("k".to_owned()) });
+        plain(NewTask { unique, ..world.ids.new_task(QUEUE, "send") })
+    };
+    let first = keyed(OnConflict::Keep);
+    submit(world.store(), &first).await.expect("it is accepted");
+    let holder = first.task.id;
+    for (on_conflict, answer) in [
+        (OnConflict::Keep, SubmitAnswer::SameKey(holder)),
+        (OnConflict::Reject, SubmitAnswer::Rejected(holder)),
+        (OnConflict::Replace, SubmitAnswer::Replaced(holder)),
+    ] {
+        assert_eq!(submit(world.store(), &keyed(on_conflict)).await, Ok(answer));
+    }
+}
+
+#[tokio::test]
+async fn dependencies_are_named_by_id_or_key_and_must_exist() {
+    let world = World::new();
+    let unique = Some(Unique::new("first".to_owned()));
+    let first = world.put(NewTask { unique, ..world.ids.new_task(QUEUE, "send") }).await;
+    let key = TaskRef::Key { queue: QUEUE.to_owned(), key: "first".to_owned() };
+    let second = SubmitRequest { after: vec![key], ..request(&world) };
+    let id = submit(world.store(), &second).await.expect("it is accepted").id();
+    let found = world.store.show(TaskRef::Id(id)).await.expect("read").expect("it is there");
+    assert_eq!(found.after, [first]);
+    let unknown = world.ids.task();
+    let third = SubmitRequest { after: vec![TaskRef::Id(unknown)], ..request(&world) };
+    assert_eq!(submit(world.store(), &third).await, Err(Missing::Dependency(unknown).into()));
+    let many = SubmitRequest { after: vec![TaskRef::Id(first); MAX_AFTER + 1], ..request(&world) };
+    let refused = many.check(Bounds::default(), world.clock.now());
+    assert!(matches!(refused, Err(OpsError::Store(error)) if error.kind() == ErrorKind::Invalid));
+}
+
+#[tokio::test]
+async fn a_full_queue_says_its_limit() {
+    let world = World::new();
+    world.store.configure(QUEUE, vec![QueueChange::Limit(Some(1))]).await.expect("it is configured");
+    world.enqueue(1).await;
+    let full = submit(world.store(), &request(&world)).await.expect_err("it is full");
+    assert_eq!(full.to_string(), "the queue \"mail\" is full: 1 tasks are waiting, its limit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_the_task_with_its_removal_or_at_its_bound() {
+    let world = World::new();
+    let id = world.enqueue(1).await[0];
+    assert_eq!(wait(world.store(), id, Some(HOUR)).await, Err(Failure::NotFinished(id).into()));
+    let (waited, ()) = tokio::join!(wait(world.store(), id, None), world.complete(1));
+    assert_eq!(waited.map(|task| task.state.name()), Ok(StateName::Completed));
+    world.store.prune(Prune::Tasks(vec![id])).await.expect("it is removed");
+    assert_eq!(wait(world.store(), id, None).await, Err(Missing::Removed(id).into()));
+}
