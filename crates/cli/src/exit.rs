@@ -163,7 +163,7 @@ const fn hint(missing: &Missing) -> Option<&'static str> {
         Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
         Missing::Schedule(_) => Some("see: ostler schedule ls"),
         Missing::Job(_) => Some("see: ostler job ls"),
-        Missing::Task(_) | Missing::Dependency(_) | Missing::Removed(_) => None,
+        Missing::Task(_) | Missing::Dependency(_) | Missing::Removed(_) | Missing::JobRemoved(_) => None,
     }
 }
 

@@ -21,6 +21,17 @@ pub enum OpsError {
     Store(#[from] ostler_store::Error),
 }
 
+impl OpsError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient(),
+            Self::Missing(_) | Self::Refused(_) | Self::Failed(_) | Self::QueueFull { .. } => false,
+        }
+    }
+}
+
 /// What was named and does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
@@ -49,6 +60,9 @@ pub enum Missing {
     Schedule(String),
     #[error("there is no job \"{}\"", visible(.0))]
     Job(String),
+    /// It existed when the use case began.
+    #[error("job {0} was removed")]
+    JobRemoved(JobId),
 }
 
 /// A request that cannot be granted as it is.

@@ -3,20 +3,22 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use ostler_ops::jobs::plan::JobPlan;
+use ostler_ops::jobs::quoted_if_needed;
+
 use super::Console;
 use crate::args::Map;
 use crate::exit::{Code, say};
-use crate::map::plan::MapPlan;
+use crate::map::plan::{make, pasted_items};
 use crate::map::results::Target;
 use crate::map::run::Mapping;
-use crate::map::template::quoted_if_needed;
 use crate::print::{Format, Looks, visible, visible_lines};
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
-    let Some(plan) = MapPlan::make(map)? else {
+    let Some(plan) = make(map)? else {
         return nothing(console, map);
     };
-    if let Some(pasted) = plan.pasted().filter(|_| !map.quiet) {
+    if let Some(pasted) = pasted_items(&plan).filter(|_| !map.quiet) {
         say(&format!(
             "warning: \"{}\" is program text for {}, and items are inserted into it unquoted: {}. Or write the whole command \
              as one string, which quotes them. Example: ostler map sh -c 'wc -l \"$1\"' sh {{}}",
@@ -60,9 +62,9 @@ fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
 }
 
 /// Prints each command as a line that a shell accepts.
-fn dry_run(plan: &MapPlan, looks: Looks) -> anyhow::Result<Code> {
+fn dry_run(plan: &JobPlan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    for (item, number) in plan.items.iter().zip(1..) {
+    for (item, number) in plan.items().iter().zip(1..) {
         let words: Vec<Vec<u8>> = plan.argv(number, item).iter().map(|word| quoted_if_needed(word)).collect();
         let line = words.join(&b' ');
         match looks {

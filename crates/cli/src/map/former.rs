@@ -1,97 +1,28 @@
-//! Earlier runs of the same command, folder, options and items: resumed, skipped because complete (`--once`), or superseded by a
-//! new job (`--fresh`).
+//! Tells the user what became of an earlier run of the same command, folder, options and items.
 
-use anyhow::Context as _;
-use ostler_core::{JobId, StateName, Timestamp};
-use ostler_ops::jobs::{self, JobSpec, manage};
-use ostler_store::Store;
-use ostler_store::calls::QueueChange;
-use ostler_store::jobs::{JobChange, JobRecord, queue_of};
-use ostler_wire::job::JobState;
+use ostler_core::Timestamp;
+use ostler_ops::jobs::former::{ChosenJob, Superseded};
+use ostler_store::jobs::JobRecord;
 
-use super::plan::MapPlan;
-use crate::args::Map;
 use crate::print::ago;
 
-pub(crate) struct ChosenJob {
-    pub(crate) what: JobChoice,
-    /// A message about the earlier run, if there is one.
-    pub(crate) remark: Option<String>,
-}
-
-pub(crate) enum JobChoice {
-    /// Run this job, which is new or resumed.
-    Do(JobId),
-    /// Nothing: this job has done everything.
-    Nothing(Box<JobRecord>),
-}
-
-/// What happens to an earlier run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FormerJobFate {
-    /// Continue it: only unfinished items run.
-    Resume,
-    /// It is complete, and counts.
-    Enough,
-    /// A new job runs all items again.
-    Supersede,
-}
-
-fn fate(map: &Map, state: JobState) -> FormerJobFate {
-    match state {
-        _ if map.fresh => FormerJobFate::Supersede,
-        JobState::Completed if map.once => FormerJobFate::Enough,
-        JobState::Completed => FormerJobFate::Supersede,
-        JobState::Running
-        | JobState::Unfinished
-        | JobState::Paused
-        | JobState::Failed
-        | JobState::Cancelled => FormerJobFate::Resume,
-    }
-}
-
-/// Finds the job to resume, or creates a new one.
-pub(crate) async fn choose(
-    store: &dyn Store,
-    plan: &MapPlan,
-    spec: &JobSpec,
-    map: &Map,
-    now: Timestamp,
-) -> anyhow::Result<ChosenJob> {
-    let former = jobs::made_from(store, plan.fingerprint()).await?;
-    let fate = former.as_ref().map(|found| fate(map, JobState::of(found)));
-    match (former, fate) {
-        (Some(found), Some(FormerJobFate::Resume)) => {
-            let remark = Some(resume(store, &found, now).await?);
-            Ok(ChosenJob { what: JobChoice::Do(found.job.id), remark })
+/// The message about the earlier run, if there is one.
+pub(crate) fn remark(chosen: &ChosenJob, now: Timestamp) -> Option<String> {
+    match chosen {
+        ChosenJob::New(_, None) => None,
+        ChosenJob::New(_, Some(Superseded::Running { job, pid })) => {
+            Some(format!("job {job} with the same items is still running in process {pid}"))
         }
-        (Some(found), Some(FormerJobFate::Enough)) => {
-            let remark =
-                format!("all {} items are already done ({})", found.job.items, ago(now, found.made_at));
-            Ok(ChosenJob { what: JobChoice::Nothing(Box::new(found)), remark: Some(remark) })
+        ChosenJob::New(_, Some(Superseded::Cancelled { found, items })) => {
+            let what = if *items == 1 { "item" } else { "items" };
+            let (job, made) = (found.job.id, ago(now, found.made_at));
+            Some(format!("cancelled {items} unfinished {what} of job {job}, created {made}"))
         }
-        (former, _) => {
-            // The new job comes first: if this is interrupted, the next run finds the new job, not the one given up here.
-            let id = JobId(ostler::ids().context("cannot get random bytes from the system")?());
-            store.put_job(plan.job(id, spec)?).await?;
-            let remark = match former {
-                Some(found) => give_up(store, &found, now).await?,
-                None => None,
-            };
-            Ok(ChosenJob { what: JobChoice::Do(id), remark })
+        ChosenJob::Resumed { found, again } => Some(resumed(found, *again, now)),
+        ChosenJob::Enough(found) => {
+            Some(format!("all {} items are already done ({})", found.job.items, ago(now, found.made_at)))
         }
     }
-}
-
-/// Resumes a job, and tells the user what is skipped.
-async fn resume(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<String> {
-    let id = found.job.id;
-    store.change_job(id, JobChange::Reopen).await?;
-    if found.paused.is_some() {
-        store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
-    }
-    let again = manage::replay_tasks(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
-    Ok(resumed(found, again, now))
 }
 
 fn resumed(found: &JobRecord, again: usize, now: Timestamp) -> String {
@@ -112,23 +43,9 @@ fn resumed(found: &JobRecord, again: usize, now: Timestamp) -> String {
     remark
 }
 
-/// Cancels the unfinished items of a superseded job. A job that is running now is left alone.
-async fn give_up(store: &dyn Store, found: &JobRecord, now: Timestamp) -> anyhow::Result<Option<String>> {
-    let (id, counts) = (found.job.id, &found.counts);
-    if counts.queued + counts.claimed + counts.running == 0 {
-        return Ok(None);
-    }
-    if let Some(node) = jobs::server(&store.survey().await?, id) {
-        return Ok(Some(format!("job {id} with the same items is still running in process {}", node.pid)));
-    }
-    let left = manage::cancel_tasks(store, id).await?;
-    let items = if left == 1 { "item" } else { "items" };
-    Ok(Some(format!("cancelled {left} unfinished {items} of job {id}, created {}", ago(now, found.made_at))))
-}
-
 #[cfg(test)]
 mod tests {
-    use ostler_core::Id;
+    use ostler_core::{Id, JobId};
     use ostler_store::jobs::NewJob;
     use ostler_store::views::Counts;
 

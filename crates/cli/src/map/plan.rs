@@ -4,115 +4,70 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStringExt as _;
 
-use ostler_core::{JobId, TaskId};
-use ostler_ops::jobs::{ItemPayload, JobSpec, ServedBy};
-use ostler_store::calls::NewTask;
-use ostler_store::jobs::{NewJob, queue_of};
-use ostler_wire::bytes::ByteString;
+use ostler_ops::jobs::plan::{JobPlan, PlanRequest};
+use ostler_ops::jobs::{Item, ItemData, UnknownPlaceholder};
 
-use super::fingerprint::{ItemDigest, ItemOrder, fingerprint, marks, task_of};
-use super::item::Item;
 use super::source::{ItemSource, Items};
-use super::template::CommandTemplate;
 use crate::args::Map;
+use crate::config::nearest;
 use crate::exit::{Code, refused};
-use crate::injection::{CommandWord, Pasted, pasted};
+use crate::injection::{CommandWord, Data, Pasted, pasted};
 
 /// Separates the template from the items.
 const ITEMS: &[u8] = b":::";
-/// The kind of the tasks of a map job.
-pub(crate) const KIND: &str = "item";
 
-pub(crate) struct MapPlan {
-    pub(crate) name: String,
-    /// The words of the command as given.
-    words: Vec<Vec<u8>>,
-    template: CommandTemplate,
-    /// The items in order.
-    pub(crate) items: Vec<Item>,
-    marks: Vec<ItemDigest>,
-    /// The working folder.
-    folder: String,
-    timeout_ms: Option<u128>,
+/// Reads the items and builds the plan. `None` if there are no items.
+pub(crate) fn make(map: &Map) -> anyhow::Result<Option<JobPlan>> {
+    let (words, given) = split(&map.words)?;
+    let source = source(map, given)?;
+    let items = source.read(stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
+    let Items { all, fields } = items;
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let request = PlanRequest {
+        name: map.name.clone().unwrap_or_else(|| name_of(&words)),
+        words,
+        items: all,
+        columns: fields,
+        folder: folder()?,
+        timeout_ms: map.timeout.map(|timeout| timeout.as_millis()),
+    };
+    let plan = JobPlan::new(request).map_err(|unknown| refused(Code::BadInput, explained(&unknown)))?;
+    Ok(Some(plan))
 }
 
-impl MapPlan {
-    /// Reads the items and builds the plan. `None` if there are no items.
-    pub(crate) fn make(map: &Map) -> anyhow::Result<Option<Self>> {
-        let (words, given) = split(&map.words)?;
-        let source = source(map, given)?;
-        let items = source.read(stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
-        let Items { all, fields } = items;
-        if all.is_empty() {
-            return Ok(None);
+/// An unknown placeholder in the words of the command line, with the column that was probably meant.
+fn explained(unknown: &UnknownPlaceholder) -> String {
+    match unknown {
+        UnknownPlaceholder::Column { name, columns } => {
+            let known: Vec<&str> = columns.iter().map(String::as_str).collect();
+            let listed = columns.join(", ");
+            let hint = match nearest(name, &known) {
+                Some(near) => format!("did you mean {{{near}}}? The columns are {listed}"),
+                None => format!("the columns are {listed}"),
+            };
+            format!("there is no column \"{name}\"; {hint}. For the literal text, write \\{{{name}}}")
         }
-        let template = CommandTemplate::parse(&words, &fields)
-            .map_err(|unknown| refused(Code::BadInput, unknown.to_string()))?;
-        let name = map.name.clone().unwrap_or_else(|| name_of(&words));
-        let timeout_ms = map.timeout.map(|timeout| timeout.as_millis());
-        let marks = marks(&all);
-        Ok(Some(Self { name, words, template, items: all, marks, folder: folder()?, timeout_ms }))
+        UnknownPlaceholder::NoColumns(name) => format!(
+            "{{{name}}} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {{}}. For the literal text, \
+             write \\{{{name}}}"
+        ),
     }
+}
 
-    /// Items that an interpreter would read as part of its program, as `bash -c 'echo {}'` does.
-    pub(crate) fn pasted(&self) -> Option<Pasted> {
-        let texts: Vec<_> = self.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        let argv = texts.iter().zip(self.template.data());
-        let argv: Vec<CommandWord<'_>> = argv.map(|(text, data)| CommandWord { text, data }).collect();
-        pasted(&argv)
-    }
+/// Items that an interpreter would read as part of its program, as `bash -c 'echo {}'` does.
+pub(crate) fn pasted_items(plan: &JobPlan) -> Option<Pasted> {
+    let words: Vec<_> = plan.data().map(|(word, data)| (String::from_utf8_lossy(word), data)).collect();
+    let argv = words.iter().map(|(text, data)| CommandWord { text, data: data_of(*data) });
+    pasted(&argv.collect::<Vec<_>>())
+}
 
-    /// The digest of everything the job is made from.
-    pub(crate) fn fingerprint(&self) -> String {
-        let order = if self.template.counts() { ItemOrder::Matters } else { ItemOrder::Free };
-        let timeout = self.timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
-        let mut texts: Vec<&[u8]> = vec![self.folder.as_bytes(), timeout.as_bytes()];
-        texts.extend(self.words.iter().map(Vec::as_slice));
-        fingerprint(&texts, &self.marks, order)
-    }
-
-    /// The command for the `number`-th item, counted from 1.
-    pub(crate) fn argv(&self, number: u64, item: &Item) -> Vec<Vec<u8>> {
-        self.template.argv(item, number)
-    }
-
-    pub(crate) fn job(&self, id: JobId, spec: &JobSpec) -> anyhow::Result<NewJob> {
-        Ok(NewJob {
-            id,
-            name: self.name.clone(),
-            fingerprint: self.fingerprint(),
-            spec: serde_json::to_string(spec)?,
-            items: self.items.len() as u64,
-        })
-    }
-
-    pub(crate) fn spec(&self, map: &Map, jobs: u32) -> JobSpec {
-        JobSpec {
-            command: self.words.iter().cloned().map(ByteString).collect(),
-            folder: self.folder.clone(),
-            served_by: if map.detach { ServedBy::Node } else { ServedBy::Mapper },
-            jobs,
-            attempts: map.retries + 1,
-            timeout_ms: self.timeout_ms.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
-        }
-    }
-
-    /// The task of the item at index `place`.
-    pub(crate) fn task(&self, job: JobId, place: usize) -> anyhow::Result<NewTask> {
-        let item = &self.items[place];
-        let number = place as u64 + 1;
-        let payload = ItemPayload {
-            number,
-            item: ByteString(item.bytes.clone()),
-            argv: self.argv(number, item).into_iter().map(ByteString).collect(),
-        };
-        let task =
-            NewTask::new(self.task_id(job, place), queue_of(job), KIND, serde_json::to_string(&payload)?);
-        Ok(NewTask { folder: Some(self.folder.clone()), ..task })
-    }
-
-    pub(crate) fn task_id(&self, job: JobId, place: usize) -> TaskId {
-        task_of(job, self.marks[place])
+const fn data_of(data: ItemData) -> Data {
+    match data {
+        ItemData::None => Data::None,
+        ItemData::Whole => Data::Whole,
+        ItemData::Piece => Data::Piece,
     }
 }
 
@@ -196,10 +151,27 @@ mod tests {
     #[test]
     fn bytes_have_the_same_form_for_those_who_run_and_those_who_read() {
         for bytes in [&b"a \"b\"\n"[..], b"\xff/", b"", "größer".as_bytes()] {
-            let read = serde_json::to_string(&ByteString(bytes.to_vec())).expect("JSON");
+            let read = serde_json::to_string(&ostler_wire::bytes::ByteString(bytes.to_vec())).expect("JSON");
             let run = serde_json::to_string(&ostler_process::Argument(bytes.to_vec())).expect("JSON");
             assert_eq!(read, run);
         }
+    }
+
+    #[test]
+    fn an_unknown_column_is_refused_with_the_one_that_was_meant() {
+        let unknown = |name: &str, columns: &[&str]| {
+            let columns = columns.iter().map(ToString::to_string).collect();
+            explained(&UnknownPlaceholder::Column { name: name.to_owned(), columns })
+        };
+        assert_eq!(
+            unknown("nme", &["name", "city"]),
+            "there is no column \"nme\"; did you mean {name}? The columns are name, city. For the literal text, write \\{nme}"
+        );
+        assert!(!unknown("zzz", &["name"]).contains("did you mean"));
+        assert_eq!(
+            explained(&UnknownPlaceholder::NoColumns("nme".to_owned())),
+            "{nme} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {}. For the literal text, write \\{nme}"
+        );
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_core::{JobId, Overrides, StateName, cut};
 use ostler_exec::Executor;
-use ostler_ops::jobs::{self, JobSpec, manage};
+use ostler_ops::OpsError;
+use ostler_ops::jobs::former::{ChosenJob, FormerRuns, choose};
+use ostler_ops::jobs::plan::{JobPlan, enqueue};
+use ostler_ops::jobs::{self, JobSpec, ServedBy, manage};
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
 use ostler_runtime::{
@@ -14,13 +17,12 @@ use ostler_runtime::{
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobRecord, queue_of};
-use ostler_store::{Clock as _, Error, MAX_NAME_BYTES, Store, SystemClock};
+use ostler_store::{Clock as _, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
 
-use super::former::{self, JobChoice};
+use super::former::remark;
 use super::halt::{Halt, HaltMode};
-use super::plan::MapPlan;
 use super::progress::{MapProgress, again};
 use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
@@ -33,8 +35,6 @@ use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
 
 /// The capacity of the channel for store events.
 const MAX_NEWS: usize = 16;
-/// Tasks enqueued in one batch.
-const BATCH: usize = 1_000;
 /// Items claimed ahead for each worker, as long as they are short.
 const AHEAD: usize = 8;
 /// The polling interval for progress, at least and at most.
@@ -47,7 +47,7 @@ const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(crate) struct Mapping<'a> {
     pub(crate) map: &'a Map,
-    pub(crate) plan: MapPlan,
+    pub(crate) plan: JobPlan,
     pub(crate) place: StoreLocation,
     pub(crate) out: Out,
 }
@@ -78,14 +78,22 @@ impl Mapping<'_> {
         }
         let stay = if self.map.detach { OpenMode::Brief } else { OpenMode::Long };
         let store = self.place.open_for(stay, IfMissing::Make).await?.store();
-        let spec = self.plan.spec(self.map, jobs);
-        let chosen = former::choose(store.as_ref(), &self.plan, &spec, self.map, SystemClock.now()).await?;
-        if let Some(remark) = &chosen.remark {
-            self.remark(remark);
+        let served_by = if self.map.detach { ServedBy::Node } else { ServedBy::Mapper };
+        let spec = self.plan.spec(served_by, jobs, self.map.retries + 1);
+        let runs = match (self.map.fresh, self.map.once) {
+            (true, _) => FormerRuns::Ignore,
+            (false, true) => FormerRuns::Once,
+            (false, false) => FormerRuns::Resume,
+        };
+        let ids = ostler::ids().context("cannot get random bytes from the system")?;
+        let chosen = choose(store.as_ref(), &self.plan, &spec, runs, &*ids).await?;
+        if let Some(remark) = remark(&chosen, SystemClock.now()) {
+            self.remark(&remark);
         }
-        let job = match chosen.what {
-            JobChoice::Do(job) => job,
-            JobChoice::Nothing(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
+        let job = match chosen {
+            ChosenJob::New(job, _) => job,
+            ChosenJob::Resumed { found, .. } => found.job.id,
+            ChosenJob::Enough(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
         };
         match supervisor {
             None => self.leave(store.as_ref(), job).await,
@@ -136,14 +144,14 @@ impl Mapping<'_> {
         target: Option<Target>,
         signals: &mut Signals,
     ) -> anyhow::Result<Code> {
-        let items = self.plan.items.len() as u64;
-        let before = record(store.as_ref(), job).await?.counts;
+        let items = self.plan.items().len() as u64;
+        let before = jobs::existing(store.as_ref(), job).await?.counts;
         let mut progress = if self.map.quiet {
             MapProgress::quiet(items)
         } else {
             MapProgress::visible(items, before.completed)
         };
-        let (reporter, ends) = Reporter::new(self.plan.items.len());
+        let (reporter, ends) = Reporter::new(self.plan.items().len());
         let order = if self.map.keep_order {
             OutputOrder::Kept(self.open_numbers(store.as_ref(), job).await?)
         } else {
@@ -230,13 +238,13 @@ impl Mapping<'_> {
             if let Some(printing) = printing {
                 printing.await??;
             }
-            let counts = record(store.as_ref(), job).await?.counts;
+            let counts = jobs::existing(store.as_ref(), job).await?.counts;
             progress.finish(&counts);
             if let Some(target) = target {
                 target.write(store.as_ref(), job).await?;
             }
             if self.out.format() == Format::Json {
-                self.out.json(&jobs::view(&record(store.as_ref(), job).await?))?;
+                self.out.json(&jobs::view(&jobs::existing(store.as_ref(), job).await?))?;
             }
             if !self.map.quiet && counts.completed < items {
                 say(&again(items, &counts));
@@ -258,7 +266,7 @@ impl Mapping<'_> {
     async fn open_numbers(&self, store: &dyn Store, job: JobId) -> anyhow::Result<Vec<u64>> {
         let done: std::collections::HashSet<_> =
             manage::tasks(store, job, StateName::Completed).await?.into_iter().collect();
-        let places = 0..self.plan.items.len();
+        let places = 0..self.plan.items().len();
         let open = places.filter(|place| !done.contains(&self.plan.task_id(job, *place)));
         Ok(open.map(|place| place as u64 + 1).collect())
     }
@@ -269,29 +277,11 @@ fn cores() -> u32 {
     u32::try_from(cores).unwrap_or(1)
 }
 
-async fn record(store: &dyn Store, job: JobId) -> anyhow::Result<JobRecord> {
-    let gone = || refused(Code::NotFound, format!("job {job} was removed"));
-    jobs::by_id(store, job).await?.ok_or_else(gone)
-}
-
-/// Enqueues the items. Existing ones are not changed; a cancelled job gets no more.
-async fn enqueue(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
-    let places: Vec<usize> = (0..plan.items.len()).collect();
-    for some in places.chunks(BATCH) {
-        if record(store, job).await?.cancelled_at.is_some() {
-            break;
-        }
-        let tasks = some.iter().map(|place| plan.task(job, *place)).collect::<anyhow::Result<_>>()?;
-        store.enqueue(tasks).await?;
-    }
-    Ok(plan.items.len() as u64)
-}
-
-/// The same, retried while the store is unavailable.
-async fn enqueue_patiently(store: &dyn Store, plan: &MapPlan, job: JobId) -> anyhow::Result<u64> {
+/// Enqueues the items, retried while the store is unavailable.
+async fn enqueue_patiently(store: &dyn Store, plan: &JobPlan, job: JobId) -> Result<u64, OpsError> {
     loop {
         match enqueue(store, plan, job).await {
-            Err(error) if is_transient(&error) => tokio::time::sleep(POLL).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(POLL).await,
             done => return done,
         }
     }
@@ -301,11 +291,6 @@ async fn enqueue_patiently(store: &dyn Store, plan: &MapPlan, job: JobId) -> any
 pub(crate) fn node_name(program: &str, job: JobId) -> String {
     let job = format!(", job {job}");
     format!("{}{job}", cut(program, MAX_NAME_BYTES - job.len()))
-}
-
-/// Whether the operation should be retried after this error.
-fn is_transient(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Error>().is_some_and(Error::is_transient)
 }
 
 pub(crate) async fn start(
@@ -367,7 +352,7 @@ impl Watch<'_> {
     async fn until_over(
         &mut self,
         progress: &mut MapProgress,
-        mut enqueued: tokio::task::JoinHandle<anyhow::Result<u64>>,
+        mut enqueued: tokio::task::JoinHandle<Result<u64, OpsError>>,
     ) -> anyhow::Result<MapEnd> {
         let (mut ends, mut state) = (self.node.ends(), self.node.state());
         let mut all_enqueued = false;
@@ -400,8 +385,8 @@ impl Watch<'_> {
                 progress.aside(|| say("drain requested"));
                 return Ok(MapEnd::Drained);
             }
-            let record = match record(self.store, self.job).await {
-                Err(error) if is_transient(&error) => continue,
+            let record = match jobs::existing(self.store, self.job).await {
+                Err(error) if error.is_transient() => continue,
                 record => record?,
             };
             progress.update(&record.counts);

@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use globset::GlobBuilder;
+use ostler_ops::jobs::Item;
 use serde_json::Value;
 use walkdir::WalkDir;
-
-use super::item::Item;
 
 /// The maximum number of items of one job.
 const MAX_ITEMS: usize = 5_000_000;

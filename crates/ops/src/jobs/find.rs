@@ -47,11 +47,19 @@ pub async fn by_id(store: &dyn Store, id: JobId) -> Result<Option<JobRecord>, Er
     Ok(store.jobs(JobFilter { id: Some(id), ..JobFilter::default() }, 1).await?.pop())
 }
 
+/// The job with this id, which was there before.
+///
+/// # Errors
+/// When it was removed.
+pub async fn existing(store: &dyn Store, id: JobId) -> Result<JobRecord, OpsError> {
+    Ok(by_id(store, id).await?.ok_or(Missing::JobRemoved(id))?)
+}
+
 /// The newest job with this fingerprint.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub async fn made_from(store: &dyn Store, fingerprint: String) -> Result<Option<JobRecord>, Error> {
+pub(super) async fn made_from(store: &dyn Store, fingerprint: String) -> Result<Option<JobRecord>, Error> {
     let filter = JobFilter { fingerprint: Some(fingerprint), ..JobFilter::default() };
     Ok(store.jobs(filter, 1).await?.pop())
 }

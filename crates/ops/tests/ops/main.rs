@@ -6,6 +6,7 @@ mod hooks;
 mod jobs;
 mod logs;
 mod nodes;
+mod plans;
 mod queues;
 mod schedules;
 mod selection;

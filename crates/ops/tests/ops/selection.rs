@@ -63,7 +63,8 @@ async fn a_selection_goes_on_at_its_cursor_while_its_tasks_are_acted_on() {
         assert_eq!(cursor, Some(next));
     }
     assert!(pages > 2, "the states come one after the other");
-    (seen.sort(), all.sort());
+    seen.sort();
+    all.sort();
     assert_eq!(seen, all, "each task once");
 }
 

@@ -1,21 +1,29 @@
 //! Command templates of `ostler map`: words with placeholders, as in GNU parallel.
 
 use super::item::Item;
-use crate::config::nearest;
-use crate::injection::Data;
 
 /// A program and its arguments, or a shell command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CommandTemplate {
+pub(super) enum CommandTemplate {
     /// Run directly: each word stays one argument.
     Argv(Vec<TemplateWord>),
     /// Passed to `sh -c`; inserted values are quoted.
     Shell(TemplateWord),
 }
 
+/// How much of an argument is data from items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemData {
+    None,
+    /// The whole argument.
+    Whole,
+    /// A part of the argument.
+    Piece,
+}
+
 /// One word: text and placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TemplateWord(Vec<TemplatePiece>);
+pub(super) struct TemplateWord(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TemplatePiece {
@@ -44,11 +52,14 @@ enum Placeholder {
 impl CommandTemplate {
     /// Parses the words of a command line. `fields` are the names of the columns. A single word that contains something only a shell
     /// understands is a shell command line.
-    pub(crate) fn parse(words: &[Vec<u8>], fields: &[String]) -> Result<Self, Unknown> {
+    pub(super) fn parse(words: &[Vec<u8>], fields: &[String]) -> Result<Self, UnknownPlaceholder> {
         let mut template = match words {
             [line] if needs_shell(line) => Self::Shell(TemplateWord::parse(line, fields)?),
             words => Self::Argv(
-                words.iter().map(|word| TemplateWord::parse(word, fields)).collect::<Result<_, Unknown>>()?,
+                words
+                    .iter()
+                    .map(|word| TemplateWord::parse(word, fields))
+                    .collect::<Result<_, UnknownPlaceholder>>()?,
             ),
         };
         if !template.has_place() {
@@ -74,17 +85,17 @@ impl CommandTemplate {
         }
     }
 
-    /// Which arguments of a program contain data from items. A shell command line has none: there, items are quoted.
-    pub(crate) fn data(&self) -> Vec<Data> {
+    /// How much of each argument of a program is data from items. A shell command line has none: there, items are quoted.
+    pub(super) fn data(&self) -> Vec<ItemData> {
         let of_word = |word: &TemplateWord| {
             let of_item = |piece: &TemplatePiece| match piece {
                 TemplatePiece::Text(_) | TemplatePiece::Place(Placeholder::Number) => false,
                 TemplatePiece::Place(_) => true,
             };
             match word.0.as_slice() {
-                [one] if of_item(one) => Data::Whole,
-                pieces if pieces.iter().any(of_item) => Data::Piece,
-                _ => Data::None,
+                [one] if of_item(one) => ItemData::Whole,
+                pieces if pieces.iter().any(of_item) => ItemData::Piece,
+                _ => ItemData::None,
             }
         };
         match self {
@@ -94,7 +105,7 @@ impl CommandTemplate {
     }
 
     /// Whether the command depends on the position of an item.
-    pub(crate) fn counts(&self) -> bool {
+    pub(super) fn counts(&self) -> bool {
         let counts = |word: &TemplateWord| word.0.contains(&TemplatePiece::Place(Placeholder::Number));
         match self {
             Self::Argv(words) => words.iter().any(counts),
@@ -103,7 +114,7 @@ impl CommandTemplate {
     }
 
     /// The program and its arguments for the `number`-th item, counted from 1.
-    pub(crate) fn argv(&self, item: &Item, number: u64) -> Vec<Vec<u8>> {
+    pub(super) fn argv(&self, item: &Item, number: u64) -> Vec<Vec<u8>> {
         match self {
             Self::Argv(words) => words.iter().map(|word| word.fill(item, number, <[u8]>::to_vec)).collect(),
             Self::Shell(line) => vec![b"sh".to_vec(), b"-c".to_vec(), line.fill(item, number, quoted)],
@@ -113,43 +124,26 @@ impl CommandTemplate {
 
 /// A placeholder that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unknown {
+pub enum UnknownPlaceholder {
     /// The items have columns, but not this one.
-    #[error("there is no column \"{name}\"; {}. For the literal text, write \\{{{name}}}", hint(.near.as_deref(), .columns))]
-    Column {
-        name: String,
-        /// A column with a similar name.
-        near: Option<String>,
-        columns: Vec<String>,
-    },
+    #[error("there is no column \"{name}\"; the columns are {}", .columns.join(", "))]
+    Column { name: String, columns: Vec<String> },
     /// The items have no columns.
-    #[error(
-        "{{{0}}} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {{}}. For the literal text, write \\{{{0}}}"
-    )]
+    #[error("{{{0}}} is not a placeholder: only rows have columns; the item is {{}}")]
     NoColumns(String),
 }
 
-fn hint(near: Option<&str>, columns: &[String]) -> String {
-    let all = format!("the columns are {}", columns.join(", "));
-    match near {
-        Some(near) => format!("did you mean {{{near}}}? {}{}", all[..1].to_uppercase(), &all[1..]),
-        None => all,
-    }
-}
-
-impl Unknown {
+impl UnknownPlaceholder {
     fn new(name: &str, fields: &[String]) -> Self {
-        if fields.is_empty() {
-            return Self::NoColumns(name.to_owned());
+        match fields {
+            [] => Self::NoColumns(name.to_owned()),
+            columns => Self::Column { name: name.to_owned(), columns: columns.to_vec() },
         }
-        let known: Vec<&str> = fields.iter().map(String::as_str).collect();
-        let near = nearest(name, &known).map(ToOwned::to_owned);
-        Self::Column { name: name.to_owned(), near, columns: fields.to_vec() }
     }
 }
 
 impl TemplateWord {
-    fn parse(word: &[u8], fields: &[String]) -> Result<Self, Unknown> {
+    fn parse(word: &[u8], fields: &[String]) -> Result<Self, UnknownPlaceholder> {
         let mut pieces = Vec::new();
         let mut text = Vec::new();
         let mut rest = word;
@@ -169,7 +163,7 @@ impl TemplateWord {
                 }
                 None => {
                     if let Some(name) = name_at(rest).filter(|name| is_meant(name, &text)) {
-                        return Err(Unknown::new(name, fields));
+                        return Err(UnknownPlaceholder::new(name, fields));
                     }
                     text.push(*first);
                     rest = after;
@@ -264,7 +258,7 @@ fn needs_shell(line: &[u8]) -> bool {
 }
 
 /// Quotes the bytes as one word for a shell.
-pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
+fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut word = vec![b'\''];
     for byte in bytes {
         match byte {
@@ -277,7 +271,8 @@ pub(crate) fn quoted(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Quotes the bytes as one word for a shell, if they need quotes.
-pub(crate) fn quoted_if_needed(bytes: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn quoted_if_needed(bytes: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./+,:@%=".contains(byte);
     if !bytes.is_empty() && bytes.iter().all(plain) { bytes.to_vec() } else { quoted(bytes) }
 }
@@ -345,19 +340,12 @@ mod tests {
     fn a_placeholder_that_does_not_exist_is_refused() {
         let refused = |word: &str, fields: &[&str]| {
             let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
-            CommandTemplate::parse(&[b"rm".to_vec(), word.as_bytes().to_vec()], &fields)
-                .expect_err(word)
-                .to_string()
+            CommandTemplate::parse(&[b"rm".to_vec(), word.as_bytes().to_vec()], &fields).expect_err(word)
         };
-        assert_eq!(
-            refused("x{nme}.txt", &["name", "city"]),
-            "there is no column \"nme\"; did you mean {name}? The columns are name, city. For the literal text, write \\{nme}"
-        );
-        assert!(!refused("{zzz}", &["name"]).contains("did you mean"));
-        assert_eq!(
-            refused("{nme}", &[]),
-            "{nme} is not a placeholder: only rows of --csv and --jsonl have columns; the item is {}. For the literal text, write \\{nme}"
-        );
+        let columns = vec!["name".to_owned(), "city".to_owned()];
+        let unknown = UnknownPlaceholder::Column { name: "nme".to_owned(), columns };
+        assert_eq!(refused("x{nme}.txt", &["name", "city"]), unknown);
+        assert_eq!(refused("{nme}", &[]), UnknownPlaceholder::NoColumns("nme".to_owned()));
     }
 
     #[test]

@@ -1,25 +1,29 @@
 //! An item of a map job: bytes, and fields if it comes from a CSV or JSON file.
 
+/// One item of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Item {
+pub struct Item {
     /// The item as given. File names need not be UTF-8.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Names and values in order; empty unless the item is a row.
-    pub(crate) fields: Vec<(String, String)>,
+    pub fields: Vec<(String, String)>,
 }
 
 impl Item {
-    pub(crate) fn plain(bytes: impl Into<Vec<u8>>) -> Self {
+    #[must_use]
+    pub fn plain(bytes: impl Into<Vec<u8>>) -> Self {
         Self { bytes: bytes.into(), fields: Vec::new() }
     }
 
     /// The path without its extension: `{.}`.
-    pub(crate) fn stem(&self) -> &[u8] {
+    #[must_use]
+    pub fn stem(&self) -> &[u8] {
         without_extension(&self.bytes)
     }
 
     /// The part after the last slash: `{/}`.
-    pub(crate) fn name(&self) -> &[u8] {
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
         match last(&self.bytes, b'/') {
             Some(at) => &self.bytes[at + 1..],
             None => &self.bytes,
@@ -27,7 +31,8 @@ impl Item {
     }
 
     /// The part before the last slash: `{//}`.
-    pub(crate) fn folder(&self) -> &[u8] {
+    #[must_use]
+    pub fn folder(&self) -> &[u8] {
         match last(&self.bytes, b'/') {
             Some(0) => b"/",
             Some(at) => &self.bytes[..at],
@@ -36,11 +41,13 @@ impl Item {
     }
 
     /// The name without its extension: `{/.}`.
-    pub(crate) fn name_stem(&self) -> &[u8] {
+    #[must_use]
+    pub fn name_stem(&self) -> &[u8] {
         without_extension(self.name())
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }

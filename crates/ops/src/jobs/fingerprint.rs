@@ -12,10 +12,10 @@ const TIME_BITS: u128 = !((1 << 80) - 1);
 
 /// A digest of one item, which tells equal items apart by their occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ItemDigest([u8; 32]);
+pub(super) struct ItemDigest([u8; 32]);
 
 /// The digests of the items, in order.
-pub(crate) fn marks(items: &[Item]) -> Vec<ItemDigest> {
+pub(super) fn marks(items: &[Item]) -> Vec<ItemDigest> {
     let mut seen: HashMap<[u8; 32], u64> = HashMap::new();
     let mark = |item: &Item| {
         let digest = digest_of(item);
@@ -47,14 +47,14 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
 
 /// Whether the order of the items matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ItemOrder {
+pub(super) enum ItemOrder {
     Matters,
     /// The same items in another order are the same job.
     Free,
 }
 
 /// A digest of everything a job is made from: `texts` (the words of its command, its folder, its options) and its items.
-pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrder) -> String {
+pub(super) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrder) -> String {
     let mut digest = Sha256::new();
     digest.update((texts.len() as u64).to_be_bytes());
     texts.iter().for_each(|text| part(&mut digest, text));
@@ -67,7 +67,7 @@ pub(crate) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrde
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn task_of(job: JobId, mark: ItemDigest) -> TaskId {
+pub(super) fn task_of(job: JobId, mark: ItemDigest) -> TaskId {
     let digest = Sha256::new().chain_update(job.0.to_bytes()).chain_update(mark.0).finalize();
     let mut low = [0; 16];
     low.copy_from_slice(&digest[..16]);
