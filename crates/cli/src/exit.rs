@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use ostler_ops::{Failure, Missing, OpsError, Refusal as OpsRefusal};
+use ostler_ops::{Missing, OpsError, Refusal as OpsRefusal, Unsuccessful};
 use ostler_store::{Error, ErrorKind};
 
 use crate::print::visible_lines;
@@ -138,8 +138,8 @@ fn explained(error: &OpsError) -> String {
         OpsError::Refused(OpsRefusal::JobRunning { job, .. }) => {
             Some(format!("stop it first: ostler job cancel {job}"))
         }
-        OpsError::Failed(Failure::NotFinished(id)) => Some(format!("see: ostler show {id}")),
-        OpsError::Failed(Failure::NoReply { .. }) => Some("see: ostler workers".to_owned()),
+        OpsError::Failed(Unsuccessful::NotFinished(id)) => Some(format!("see: ostler show {id}")),
+        OpsError::Failed(Unsuccessful::NoReply { .. }) => Some("see: ostler workers".to_owned()),
         OpsError::Refused(
             OpsRefusal::TooManyTasks(_)
             | OpsRefusal::Finished { .. }
@@ -147,7 +147,9 @@ fn explained(error: &OpsError) -> String {
             | OpsRefusal::SeveralNodes { .. }
             | OpsRefusal::SeveralWorkers { .. },
         )
-        | OpsError::Failed(Failure::WorkerBusy(_) | Failure::NoneIdle(_) | Failure::JobHasTasks { .. })
+        | OpsError::Failed(
+            Unsuccessful::WorkerBusy(_) | Unsuccessful::NoneIdle(_) | Unsuccessful::JobHasTasks { .. },
+        )
         | OpsError::QueueFull { .. }
         | OpsError::Store(_) => None,
     };
@@ -184,5 +186,32 @@ const fn of_store(kind: ErrorKind) -> Code {
         | ErrorKind::Moved
         | ErrorKind::Closed
         | ErrorKind::Internal => Code::Store,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn each_kind_of_error_has_its_code_and_names_the_command_that_helps() {
+        let id = TaskId(Id::from_bits(7));
+        let queue = "mail".to_owned();
+        for (error, code, words) in [
+            (Missing::Queue(queue.clone()).into(), Code::NotFound, "; see: ostler queue ls"),
+            (Missing::Task(id).into(), Code::NotFound, "there is no task"),
+            (OpsRefusal::Delays.into(), Code::BadInput, "--base must not be longer than --max"),
+            (OpsRefusal::TooManySchedules { limit: 9 }.into(), Code::BadInput, "ostler schedule rm NAME"),
+            (Unsuccessful::NotFinished(id).into(), Code::WorkFailed, "; see: ostler show"),
+            (OpsError::QueueFull { queue, limit: 3 }, Code::QueueFull, "3 tasks are waiting"),
+            (Error::invalid("too long").into(), Code::BadInput, "too long"),
+            (Error::new(ErrorKind::Busy, "it is locked").into(), Code::Store, "it is locked"),
+        ] {
+            let sentence = explained(&error);
+            assert!(sentence.contains(words), "{sentence}");
+            assert_eq!(code_of(&anyhow::Error::from(error)), code, "{sentence}");
+        }
     }
 }

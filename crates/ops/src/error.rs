@@ -13,7 +13,7 @@ pub enum OpsError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
-    Failed(#[from] Failure),
+    Failed(#[from] Unsuccessful),
     /// The queue has reached its limit of waiting tasks.
     #[error("the queue \"{}\" is full: {limit} tasks are waiting, its limit", visible(.queue))]
     QueueFull { queue: String, limit: u64 },
@@ -90,7 +90,7 @@ pub enum Refusal {
 
 /// Something that was tried, and did not work out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum Unsuccessful {
     #[error("{0} has not finished in time and continues")]
     NotFinished(TaskId),
     #[error("worker {0} is busy, and only idle workers are replaced; try again when it is idle")]

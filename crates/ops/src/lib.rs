@@ -3,7 +3,7 @@
 //! - [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`output`]: what an attempt wrote.
-//! - [`snapshot`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
+//! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
 //! - [`doctor`]: the rules that find problems, over facts that the caller gathers. [`hooks`]: what follows when a task
@@ -20,14 +20,14 @@ pub mod jobs;
 pub mod logs;
 pub mod nodes;
 pub mod output;
+pub mod overview;
 pub mod prune;
 mod published;
 pub mod queues;
 pub mod recycle;
 pub mod schedules;
 pub mod selection;
-pub mod snapshot;
 pub mod submit;
 pub mod tasks;
 
-pub use error::{Failure, Missing, OpsError, Refusal};
+pub use error::{Missing, OpsError, Refusal, Unsuccessful};

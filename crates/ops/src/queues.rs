@@ -11,15 +11,15 @@ use ostler_wire::action::QueueActionView;
 use ostler_wire::limits::{BreakerView, QueueView};
 
 use crate::error::OpsError;
+use crate::overview::Overview;
 use crate::published;
-use crate::snapshot::Snapshot;
 
-/// Whether a request changed anything.
+/// Whether there was a pause or a hold to lift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    Changed,
-    /// It was so already.
-    Already,
+pub enum Lift {
+    Lifted,
+    /// There was none.
+    NotNeeded,
 }
 
 /// Pauses a queue, and creates it if there is none.
@@ -35,15 +35,15 @@ pub async fn pause(store: &dyn Store, queue: &str, reason: String) -> Result<Que
 ///
 /// # Errors
 /// When the store cannot be written.
-pub async fn resume(store: &dyn Store, queue: &str) -> Result<(QueueActionView, Effect), OpsError> {
-    let effect = match store.queue_settings(queue).await?.paused {
-        None => Effect::Already,
+pub async fn resume(store: &dyn Store, queue: &str) -> Result<(QueueActionView, Lift), OpsError> {
+    let lift = match store.queue_settings(queue).await?.paused {
+        None => Lift::NotNeeded,
         Some(_) => {
             store.configure(queue, vec![QueueChange::Resume]).await?;
-            Effect::Changed
+            Lift::Lifted
         }
     };
-    Ok((QueueActionView::new(queue, None), effect))
+    Ok((QueueActionView::new(queue, None), lift))
 }
 
 /// A queue whose limits were changed.
@@ -78,12 +78,12 @@ pub async fn set_limits(
     changes: Vec<QueueChange>,
 ) -> Result<LimitsSet, OpsError> {
     store.configure(queue, by_hand(changes)).await?;
-    let snapshot = Snapshot::take(store).await?;
-    let alive = snapshot.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
+    let overview = Overview::take(store).await?;
+    let alive = overview.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
     let brought = alive
         .map(|node| BroughtLimits { node: node.name.clone(), limits: published::limits(node, queue) })
         .find(|brought| !brought.limits.is_empty());
-    Ok(LimitsSet { view: snapshot.queue(queue)?, brought })
+    Ok(LimitsSet { view: overview.queue(queue)?, brought })
 }
 
 /// The change that lifts the hold of a queue, or of one of its limit keys.
@@ -100,8 +100,8 @@ pub async fn release(
     store: &dyn Store,
     queue: &str,
     key: Option<&str>,
-) -> Result<(QueueView, Effect), OpsError> {
-    let before = Snapshot::take(store).await?;
+) -> Result<(QueueView, Lift), OpsError> {
+    let before = Overview::take(store).await?;
     let record = before.record(queue)?;
     let held = match key {
         None => record.held_until,
@@ -112,8 +112,8 @@ pub async fn release(
         }
     };
     store.configure(queue, vec![release_change(key)]).await?;
-    let effect = if held.is_some() { Effect::Changed } else { Effect::Already };
-    Ok((Snapshot::take(store).await?.queue(queue)?, effect))
+    let lift = if held.is_some() { Lift::Lifted } else { Lift::NotNeeded };
+    Ok((Overview::take(store).await?.queue(queue)?, lift))
 }
 
 /// A breaker to open or close by hand: of a queue, or of one of its limit keys.
@@ -162,7 +162,7 @@ impl BreakerRequest {
 /// When there is no such queue, or the store cannot be written.
 pub async fn set_breaker(store: &dyn Store, request: &BreakerRequest) -> Result<BreakerView, OpsError> {
     let queue = &request.queue;
-    Snapshot::take(store).await?.record(queue)?;
+    Overview::take(store).await?.record(queue)?;
     store.configure(queue, vec![request.change(store.now().await?)]).await?;
-    Snapshot::take(store).await?.breaker(queue, request.key.as_deref())
+    Overview::take(store).await?.breaker(queue, request.key.as_deref())
 }

@@ -9,7 +9,7 @@ use ostler_store::views::{Survey, WorkerRecord};
 use ostler_wire::action::RecycledView;
 use tokio::time::Instant;
 
-use crate::error::{Failure, Missing, OpsError, Refusal};
+use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 
 /// How long a node may take to reply; it receives a command within a second.
 pub const MAX_REPLY: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Which workers to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecycleRequest {
+pub enum WorkersToRecycle {
     /// This one, by id or pid.
     Worker(String),
     /// Any one idle worker of this pool.
@@ -31,12 +31,12 @@ pub enum RecycleRequest {
 ///
 /// # Errors
 /// When there is no such worker or pool, the worker is busy, no worker is idle, or a node does not reply in time.
-pub async fn recycle(store: &dyn Store, request: &RecycleRequest) -> Result<RecycledView, OpsError> {
+pub async fn recycle(store: &dyn Store, request: &WorkersToRecycle) -> Result<RecycledView, OpsError> {
     let survey = store.survey().await?;
     match request {
-        RecycleRequest::Worker(name) => one(store, &survey, name).await,
-        RecycleRequest::Any(pool) => any(store, &survey, pool).await,
-        RecycleRequest::All(pool) => all(store, &survey, pool).await,
+        WorkersToRecycle::Worker(name) => one(store, &survey, name).await,
+        WorkersToRecycle::Any(pool) => any(store, &survey, pool).await,
+        WorkersToRecycle::All(pool) => all(store, &survey, pool).await,
     }
 }
 
@@ -45,7 +45,7 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> Result<Recycled
     let (id, pool) = (record.worker.id, &record.worker.pool);
     match ask(store, record.session, pool, WorkerChoice::One(id)).await? {
         Some(reply) if !reply.recycled.is_empty() => Ok(RecycledView::new(&[reply])),
-        Some(reply) if !reply.busy.is_empty() => Err(Failure::WorkerBusy(id).into()),
+        Some(reply) if !reply.busy.is_empty() => Err(Unsuccessful::WorkerBusy(id).into()),
         Some(_) | None => Err(Missing::Worker(named.to_owned()).into()),
     }
 }
@@ -58,7 +58,7 @@ async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledV
             return Ok(RecycledView::new(&[Reply { busy: Vec::new(), ..reply }]));
         }
     }
-    Err(Failure::NoneIdle(pool.to_owned()).into())
+    Err(Unsuccessful::NoneIdle(pool.to_owned()).into())
 }
 
 async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledView, OpsError> {
@@ -86,7 +86,7 @@ async fn ask(
             return Ok(Some(reply));
         }
         if Instant::now() >= until {
-            return Err(Failure::NoReply { node, waited: MAX_REPLY }.into());
+            return Err(Unsuccessful::NoReply { node, waited: MAX_REPLY }.into());
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -8,7 +8,7 @@ use ostler_store::views::TaskRef;
 use ostler_store::{Bounds, MAX_AFTER, Store, check_len, check_replacement};
 use ostler_wire::task::{SubmitResult, Submitted};
 
-use crate::error::{Failure, Missing, OpsError, Refusal};
+use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 use crate::tasks::find;
 
 /// The polling interval of a wait, at first and at most.
@@ -141,7 +141,7 @@ pub async fn wait(store: &dyn Store, id: TaskId, bound: Option<Duration>) -> Res
         None => ended.await,
         Some(bound) => {
             let in_time = tokio::time::timeout(bound, ended).await;
-            in_time.unwrap_or_else(|_| Err(Failure::NotFinished(id).into()))
+            in_time.unwrap_or_else(|_| Err(Unsuccessful::NotFinished(id).into()))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `ostler breaker`: lists circuit breakers of queues and limit keys, and opens or resets them by hand.
 
+use ostler_ops::overview::Overview;
 use ostler_ops::queues::{BreakerPosition, BreakerRequest, set_breaker};
-use ostler_ops::snapshot::Snapshot;
 use ostler_store::{Clock as _, SystemClock};
 
 use super::Console;
@@ -30,7 +30,7 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let views = Snapshot::take(store.as_ref()).await?.breakers();
+    let views = Overview::take(store.as_ref()).await?.breakers();
     console.out.answer(&views, |looks| print::breakers(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

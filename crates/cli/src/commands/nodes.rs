@@ -1,6 +1,6 @@
 //! `ostler nodes`: lists running nodes with their pools.
 
-use ostler_ops::snapshot::Snapshot;
+use ostler_ops::overview::Overview;
 use ostler_store::{Clock as _, SystemClock};
 
 use super::Console;
@@ -10,8 +10,8 @@ use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let snapshot = Snapshot::take(store.as_ref()).await?;
-    let (nodes, views) = (&snapshot.survey.nodes, snapshot.nodes());
+    let overview = Overview::take(store.as_ref()).await?;
+    let (nodes, views) = (&overview.survey.nodes, overview.nodes());
     console.out.answer(&views, |looks| print::nodes(nodes, &views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -1,7 +1,7 @@
 //! `ostler queue`: shows queues and what throttles them, and changes their limits while nodes run.
 
-use ostler_ops::queues::{self, Effect};
-use ostler_ops::snapshot::Snapshot;
+use ostler_ops::overview::Overview;
+use ostler_ops::queues::{self, Lift};
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::limits::QueueView;
 
@@ -22,14 +22,14 @@ pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Res
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let views = Snapshot::take(store.as_ref()).await?.queues();
+    let views = Overview::take(store.as_ref()).await?.queues();
     console.out.answer(&views, |looks| print::queues(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 
 async fn show(console: &Console, queue: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let view = Snapshot::take(store.as_ref()).await?.queue(queue)?;
+    let view = Overview::take(store.as_ref()).await?.queue(queue)?;
     tell(console, &view)
 }
 
@@ -62,13 +62,13 @@ async fn release(console: &Console, queue: &str, key: Option<&str>) -> anyhow::R
     let place = console.place()?;
     place.bounds().check_changes(queue, &[queues::release_change(key)])?;
     let store = place.open(IfMissing::Refuse).await?;
-    let (view, effect) = queues::release(store.as_ref(), queue, key).await?;
+    let (view, lift) = queues::release(store.as_ref(), queue, key).await?;
     console.out.answer(&view, |_| {
         let whose =
             key.map_or_else(|| visible(queue), |key| format!("{} of {}", visible(key), visible(queue)));
-        let how = match effect {
-            Effect::Changed => "is no longer on hold",
-            Effect::Already => "was not on hold",
+        let how = match lift {
+            Lift::Lifted => "is no longer on hold",
+            Lift::NotNeeded => "was not on hold",
         };
         format!("{whose} {how}\n")
     })?;

@@ -1,6 +1,6 @@
 //! `ostler pause` and `ostler resume`.
 
-use ostler_ops::queues::{self, Effect};
+use ostler_ops::queues::{self, Lift};
 use ostler_store::calls::QueueChange;
 
 use super::Console;
@@ -21,10 +21,10 @@ pub(super) async fn pause(console: &Console, queue: &str, reason: String) -> any
 
 pub(super) async fn resume(console: &Console, queue: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let (view, effect) = queues::resume(store.as_ref(), queue).await?;
-    let how = match effect {
-        Effect::Changed => "is resumed",
-        Effect::Already => "was not paused",
+    let (view, lift) = queues::resume(store.as_ref(), queue).await?;
+    let how = match lift {
+        Lift::Lifted => "is resumed",
+        Lift::NotNeeded => "was not paused",
     };
     console.out.answer(&view, |_| format!("{} {how}\n", visible(queue)))?;
     Ok(Code::Done)

@@ -1,6 +1,6 @@
 //! `ostler recycle`: replaces idle workers.
 
-use ostler_ops::recycle::{RecycleRequest, recycle};
+use ostler_ops::recycle::{WorkersToRecycle, recycle};
 use ostler_wire::action::RecycledView;
 
 use super::Console;
@@ -10,9 +10,9 @@ use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, whom: Recycle) -> anyhow::Result<Code> {
     let request = match (whom.worker, whom.any, whom.all) {
-        (Some(worker), _, _) => RecycleRequest::Worker(worker),
-        (None, Some(pool), _) => RecycleRequest::Any(pool),
-        (None, None, Some(pool)) => RecycleRequest::All(pool),
+        (Some(worker), _, _) => WorkersToRecycle::Worker(worker),
+        (None, Some(pool), _) => WorkersToRecycle::Any(pool),
+        (None, None, Some(pool)) => WorkersToRecycle::All(pool),
         (None, None, None) => unreachable!("clap requires one of the three"),
     };
     let store = console.place()?.open(IfMissing::Refuse).await?;

@@ -1,6 +1,6 @@
 //! `ostler stats`: counts of tasks and workers, and how long work took.
 
-use ostler_ops::snapshot::Snapshot;
+use ostler_ops::overview::Overview;
 use ostler_store::{Clock as _, SystemClock};
 
 use super::Console;
@@ -10,9 +10,9 @@ use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, queue: Option<String>) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let snapshot = Snapshot::take(store.as_ref()).await?;
-    let stats = snapshot.stats(queue.as_deref());
-    let mut queues = snapshot.survey.queues;
+    let overview = Overview::take(store.as_ref()).await?;
+    let stats = overview.stats(queue.as_deref());
+    let mut queues = overview.survey.queues;
     queues.retain(|record| queue.as_ref().is_none_or(|queue| *queue == record.name));
     console.out.answer(&stats, |looks| print::stats(&stats, &queues, SystemClock.now(), looks))?;
     Ok(Code::Done)

@@ -8,7 +8,7 @@ use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependent
 use ostler_wire::job::{JobAction, JobActionView};
 
 use super::find::{find, server};
-use crate::error::{Failure, OpsError, Refusal};
+use crate::error::{OpsError, Refusal, Unsuccessful};
 
 /// Tasks removed in one batch.
 const BITE: usize = 500;
@@ -87,7 +87,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
         JobAnswer::Done | JobAnswer::NotFound => {
             Ok(JobActionView::new(id, JobAction::Removed, removed as u64))
         }
-        JobAnswer::HasTasks => Err(Failure::JobHasTasks { job: id, removed }.into()),
+        JobAnswer::HasTasks => Err(Unsuccessful::JobHasTasks { job: id, removed }.into()),
     }
 }
 

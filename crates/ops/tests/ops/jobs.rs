@@ -3,7 +3,7 @@
 use ostler_core::{ErrorClass, Failure, Id, JobId, Outcome, StateName, TaskId};
 use ostler_ops::jobs::results::JobResults;
 use ostler_ops::jobs::{FailedItem, ItemPayload, JobRunner, JobSpec, ServedBy, find, manage, show};
-use ostler_ops::{Failure as OpsFailure, Missing, Refusal};
+use ostler_ops::{Missing, Refusal, Unsuccessful};
 use ostler_store::Store as _;
 use ostler_store::calls::{EventKind, NewEvent, NewTask};
 use ostler_store::jobs::{NewJob, queue_of};
@@ -101,7 +101,7 @@ async fn a_job_that_runs_or_has_running_tasks_is_not_removed() {
     let other = world.node("bert", "{}").await;
     let held = world.claim(other, &queue_of(id), 1).await;
     let partly = manage::remove(world.store(), "gzip").await.map(|view| view.tasks);
-    assert_eq!(partly, Err(OpsFailure::JobHasTasks { job: id, removed: 2 }.into()));
+    assert_eq!(partly, Err(Unsuccessful::JobHasTasks { job: id, removed: 2 }.into()));
     world.store.leave(other).await.expect("it leaves");
     drop(held);
     let removed = manage::remove(world.store(), &id.to_string()).await.expect("it is removed");

@@ -7,6 +7,7 @@ mod jobs;
 mod logs;
 mod nodes;
 mod plans;
+mod prune;
 mod queues;
 mod schedules;
 mod selection;

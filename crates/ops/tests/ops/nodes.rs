@@ -2,8 +2,8 @@
 
 use ostler_core::{SessionId, WorkerState};
 use ostler_ops::nodes::{ResizeRequest, drain, resize};
-use ostler_ops::recycle::{MAX_REPLY, RecycleRequest, recycle};
-use ostler_ops::{Failure, Missing, OpsError, Refusal};
+use ostler_ops::recycle::{MAX_REPLY, WorkersToRecycle, recycle};
+use ostler_ops::{Missing, OpsError, Refusal, Unsuccessful};
 use ostler_store::Store as _;
 use ostler_store::calls::Renewed;
 use ostler_store::node_commands::{NodeCommand, NumberedCommand, Reply};
@@ -75,7 +75,7 @@ async fn the_reply_of_the_node_decides_what_became_of_a_worker() {
     let node = world.node("anna", "{}").await;
     let workers = world.workers(node, "shell", &[WorkerState::Idle, WorkerState::Busy]).await;
     let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
-    let one = RecycleRequest::Worker(format!("w-{}", ids[0]));
+    let one = WorkersToRecycle::Worker(format!("w-{}", ids[0]));
     let gone = |number| Reply { number, recycled: vec![ids[0]], busy: Vec::new() };
     let (done, ()) = tokio::join!(recycle(world.store(), &one), reply(&world, node, gone));
     assert_eq!(done.expect("it is replaced").recycled, [ids[0].to_string()]);
@@ -83,9 +83,9 @@ async fn the_reply_of_the_node_decides_what_became_of_a_worker() {
     let other = world.node("bert", "{}").await;
     let busy_worker = world.workers(other, "films", &[WorkerState::Busy]).await[0].id;
     let busy = |number| Reply { number, recycled: Vec::new(), busy: vec![busy_worker] };
-    let by_id = RecycleRequest::Worker(busy_worker.to_string());
+    let by_id = WorkersToRecycle::Worker(busy_worker.to_string());
     let (refused, ()) = tokio::join!(recycle(world.store(), &by_id), reply(&world, other, busy));
-    assert_eq!(refused.map(|view| view.busy), Err(Failure::WorkerBusy(busy_worker).into()));
+    assert_eq!(refused.map(|view| view.busy), Err(Unsuccessful::WorkerBusy(busy_worker).into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,8 +94,8 @@ async fn a_node_that_does_not_reply_is_waited_for_no_longer_than_the_bound() {
     let node = world.node("anna", "{}").await;
     world.workers(node, "shell", &[WorkerState::Idle]).await;
     let began = Instant::now();
-    let silent = recycle(world.store(), &RecycleRequest::Any("shell".to_owned())).await;
-    assert_eq!(silent.map(|view| view.busy), Err(Failure::NoReply { node, waited: MAX_REPLY }.into()));
+    let silent = recycle(world.store(), &WorkersToRecycle::Any("shell".to_owned())).await;
+    assert_eq!(silent.map(|view| view.busy), Err(Unsuccessful::NoReply { node, waited: MAX_REPLY }.into()));
     assert!(began.elapsed() >= MAX_REPLY && began.elapsed() < 2 * MAX_REPLY);
 }
 
@@ -104,9 +104,9 @@ async fn an_unknown_worker_or_pool_and_a_pid_of_two_are_refused() {
     let world = World::new();
     let of = async |request| recycle(world.store(), &request).await.map(|view| view.recycled);
     let missing = |missing: Missing| -> Result<Vec<String>, OpsError> { Err(missing.into()) };
-    assert_eq!(of(RecycleRequest::Worker("7".to_owned())).await, missing(Missing::Worker("7".to_owned())));
+    assert_eq!(of(WorkersToRecycle::Worker("7".to_owned())).await, missing(Missing::Worker("7".to_owned())));
     assert_eq!(
-        of(RecycleRequest::All("shell".to_owned())).await,
+        of(WorkersToRecycle::All("shell".to_owned())).await,
         missing(Missing::WorkersOf("shell".to_owned()))
     );
     let mut workers = Vec::new();
@@ -114,7 +114,7 @@ async fn an_unknown_worker_or_pool_and_a_pid_of_two_are_refused() {
         let node = world.node(name, "{}").await;
         workers.push(world.workers(node, "shell", &[WorkerState::Idle]).await[0].id);
     }
-    let several = of(RecycleRequest::Worker("100".to_owned())).await.expect_err("two have it");
+    let several = of(WorkersToRecycle::Worker("100".to_owned())).await.expect_err("two have it");
     let OpsError::Refused(Refusal::SeveralWorkers { workers: named, .. }) = several else {
         panic!("{several:?}")
     };

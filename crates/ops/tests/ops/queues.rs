@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, Outcome};
+use ostler_ops::overview::Overview;
 use ostler_ops::queues::{
-    BreakerPosition, BreakerRequest, BroughtLimits, Effect, pause, release, resume, set_breaker, set_limits,
+    BreakerPosition, BreakerRequest, BroughtLimits, Lift, pause, release, resume, set_breaker, set_limits,
 };
-use ostler_ops::snapshot::Snapshot;
 use ostler_ops::{Missing, OpsError};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
@@ -24,9 +24,9 @@ async fn a_queue_is_resumed_only_if_it_was_paused() {
     let world = World::new();
     let paused = pause(world.store(), QUEUE, "noon".to_owned()).await.expect("it is paused");
     assert_eq!(paused.paused.as_deref(), Some("noon"));
-    for effect in [Effect::Changed, Effect::Already] {
+    for lift in [Lift::Lifted, Lift::NotNeeded] {
         let (view, did) = resume(world.store(), QUEUE).await.expect("it is resumed");
-        assert_eq!((view.paused, did), (None, effect));
+        assert_eq!((view.paused, did), (None, lift));
     }
 }
 
@@ -55,9 +55,9 @@ async fn a_hold_is_lifted_and_the_answer_says_whether_there_was_one() {
         ..Failure::new(ErrorClass::RateLimited, "too many requests")
     };
     world.run(QUEUE, 1, &Outcome::Failed(failure), &[]).await;
-    for effect in [Effect::Changed, Effect::Already] {
+    for lift in [Lift::Lifted, Lift::NotNeeded] {
         let (view, did) = release(world.store(), QUEUE, None).await.expect("it is lifted");
-        assert_eq!((view.held, did), (None, effect));
+        assert_eq!((view.held, did), (None, lift));
     }
     assert_eq!(release(world.store(), "other", None).await.map(|(_, did)| did), no_queue());
 }
@@ -71,7 +71,7 @@ async fn a_breaker_is_opened_by_the_clock_of_the_store_and_reset() {
     let open = set_breaker(world.store(), &request(BreakerPosition::Open(Some(hour)))).await.expect("opened");
     let until = TimeView::from(world.clock.now().after(hour));
     assert_eq!((open.state, open.until), (Some("open"), Some(until)));
-    let listed = Snapshot::take(world.store()).await.expect("a snapshot").breakers();
+    let listed = Overview::take(world.store()).await.expect("an overview").breakers();
     assert_eq!(listed.iter().map(|view| view.state).collect::<Vec<_>>(), [Some("open")]);
     let reset = set_breaker(world.store(), &request(BreakerPosition::Reset)).await.expect("reset");
     assert_eq!((reset.state, reset.until), (Some("closed"), None));
@@ -80,15 +80,15 @@ async fn a_breaker_is_opened_by_the_clock_of_the_store_and_reset() {
 }
 
 #[tokio::test]
-async fn a_snapshot_has_the_views_of_one_moment() {
+async fn an_overview_has_the_views_of_one_moment() {
     let world = World::new();
     world.enqueue(3).await;
     world.fail(1).await;
-    let snapshot = Snapshot::take(world.store()).await.expect("a snapshot");
+    let overview = Overview::take(world.store()).await.expect("an overview");
     world.enqueue(1).await;
-    let (stats, queue) = (snapshot.stats(Some(QUEUE)), snapshot.queue(QUEUE).expect("it is there"));
+    let (stats, queue) = (overview.stats(Some(QUEUE)), overview.queue(QUEUE).expect("it is there"));
     assert_eq!((stats.tasks.queued, stats.tasks.failed, stats.submitted), (2, 1, 3));
     assert_eq!(queue.tasks, stats.tasks);
-    assert_eq!(snapshot.stats(Some("other")).submitted, 0);
-    assert_eq!(snapshot.queue("other").map(|view| view.queue), no_queue());
+    assert_eq!(overview.stats(Some("other")).submitted, 0);
+    assert_eq!(overview.queue("other").map(|view| view.queue), no_queue());
 }

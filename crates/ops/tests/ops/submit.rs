@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{OnConflict, StateName, Timestamp};
 use ostler_ops::submit::{SubmitAnswer, SubmitRequest, submit, wait};
-use ostler_ops::{Failure, Missing, OpsError, Refusal};
+use ostler_ops::{Missing, OpsError, Refusal, Unsuccessful};
 use ostler_store::calls::{NewTask, Prune, QueueChange};
 use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
@@ -97,7 +97,7 @@ async fn a_full_queue_says_its_limit() {
 async fn a_wait_ends_with_the_task_with_its_removal_or_at_its_bound() {
     let world = World::new();
     let id = world.enqueue(1).await[0];
-    assert_eq!(wait(world.store(), id, Some(HOUR)).await, Err(Failure::NotFinished(id).into()));
+    assert_eq!(wait(world.store(), id, Some(HOUR)).await, Err(Unsuccessful::NotFinished(id).into()));
     let (waited, ()) = tokio::join!(wait(world.store(), id, None), world.complete(1));
     assert_eq!(waited.map(|task| task.state.name()), Ok(StateName::Completed));
     world.store.prune(Prune::Tasks(vec![id])).await.expect("it is removed");

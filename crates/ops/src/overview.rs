@@ -1,4 +1,4 @@
-//! Snapshots: one survey of a store, and the views of the system that are built from it.
+//! An overview of the system: one survey of a store, and the views that are built from it.
 
 use ostler_core::Timestamp;
 use ostler_store::Store;
@@ -10,11 +10,11 @@ use crate::error::{Missing, OpsError};
 
 /// The system at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct Overview {
     pub survey: Survey,
 }
 
-impl Snapshot {
+impl Overview {
     /// # Errors
     /// When the store cannot be read.
     pub async fn take(store: &dyn Store) -> Result<Self, OpsError> {
