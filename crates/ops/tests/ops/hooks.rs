@@ -52,6 +52,7 @@ async fn letter(world: &World) -> (OutboxEntry, TaskDetail) {
     world.fail(1).await;
     let found = world.store.show(TaskRef::Id(id)).await.expect("read").expect("it is there");
     let entry = OutboxEntry {
+        earlier: 0,
         number: 17,
         queue: QUEUE.to_owned(),
         task: id,

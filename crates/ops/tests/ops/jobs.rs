@@ -1,11 +1,11 @@
 //! Jobs: found, cancelled, retried, removed, and the results of their items.
 
-use ostler_core::{ErrorClass, Failure, Id, JobId, Outcome, StateName, TaskId};
+use ostler_core::{ErrorClass, EventBody, Failure, Id, JobId, Outcome, StateName, TaskId};
 use ostler_ops::jobs::results::JobResults;
 use ostler_ops::jobs::{FailedItem, ItemPayload, JobRunner, JobSpec, ServedBy, find, manage, show};
 use ostler_ops::{Missing, Refusal, Unsuccessful};
 use ostler_store::Store as _;
-use ostler_store::calls::{EventKind, NewEvent, NewTask};
+use ostler_store::calls::NewTask;
 use ostler_store::jobs::{NewJob, queue_of};
 use ostler_wire::bytes::ByteString;
 use ostler_wire::job::{JobAction, JobState};
@@ -117,7 +117,7 @@ async fn results_are_in_the_order_of_the_items_with_what_their_commands_wrote() 
     let world = World::new();
     let (id, _) = job(&world, 7, ServedBy::Mapper).await;
     world.run(&queue_of(id), 1, &Outcome::Success, &[]).await;
-    let written = NewEvent { kind: EventKind::Stdout, data: r#""half""#.to_owned() };
+    let written = EventBody::Stdout { text: r#""half""#.to_owned() };
     world.run(&queue_of(id), 1, &failed(), &[written]).await;
     let mut results = JobResults::of(world.store(), id).await.expect("they are read");
     assert_eq!(results.last(), 3);

@@ -1,17 +1,16 @@
 //! Logs: all events of a task, in order, until it has ended.
 
-use ostler_core::Outcome;
+use ostler_core::{EventBody, Outcome};
 use ostler_ops::Missing;
 use ostler_ops::logs::{LogPage, LogTail};
 use ostler_ops::output::AttemptOutput;
 use ostler_store::Store as _;
-use ostler_store::calls::{EventKind, NewEvent};
 use ostler_store::views::TaskRef;
 
 use crate::world::{QUEUE, World};
 
-fn event(kind: EventKind, data: &str) -> NewEvent {
-    NewEvent { kind, data: data.to_owned() }
+fn stdout(text: &str) -> EventBody {
+    EventBody::Stdout { text: text.to_owned() }
 }
 
 #[tokio::test]
@@ -20,10 +19,10 @@ async fn a_log_is_read_to_its_end_and_a_task_that_waits_may_write_more() {
     let id = world.enqueue(1).await[0];
     let mut tail = LogTail::new(id, 0);
     assert_eq!(tail.next(world.store()).await, Ok(LogPage::UpToDate));
-    let lines = ["info one", "info two"].map(|line| event(EventKind::Log, line));
+    let lines = ["one", "two"].map(EventBody::line);
     world.run(QUEUE, 1, &Outcome::Success, &lines).await;
     let Ok(LogPage::Events(events)) = tail.next(world.store()).await else { panic!("there are events") };
-    assert_eq!(events.iter().map(|event| event.data.as_str()).collect::<Vec<_>>(), ["info one", "info two"]);
+    assert_eq!(events.iter().filter_map(|event| event.body.text()).collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(tail.next(world.store()).await, Ok(LogPage::Ended));
     let mut rest = LogTail::new(id, events[0].number);
     assert_eq!(rest.next(world.store()).await, Ok(LogPage::Events(events[1..].to_vec())));
@@ -37,10 +36,10 @@ async fn the_output_of_an_attempt_is_put_together_from_its_events() {
     let world = World::new();
     let id = world.enqueue(1).await[0];
     let events = [
-        event(EventKind::Log, "warn low disk"),
-        event(EventKind::Stdout, r#""half a ""#),
-        event(EventKind::Stdout, "[255]"),
-        event(EventKind::Warning, "it was cut"),
+        EventBody::line("low disk"),
+        stdout(r#""half a ""#),
+        stdout("[255]"),
+        EventBody::warning("it was cut"),
     ];
     let failure = ostler_core::Failure::new(ostler_core::ErrorClass::Permanent, "no");
     world.run(QUEUE, 1, &Outcome::Failed(failure), &events).await;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, SessionId, StateName, TaskId, Worker, WorkerState};
+use ostler_core::{
+    ErrorClass, EventBody, Failure, Outcome, SessionId, StateName, TaskId, Worker, WorkerState,
+};
 use ostler_store::calls::{
-    Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Kinds, NewEvent, NewSession, NewTask, Ran, Report,
+    Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Kinds, NewSession, NewTask, Ran, Report,
 };
 use ostler_store::views::TaskRef;
 use ostler_store::{Clock as _, Store};
@@ -84,7 +86,7 @@ impl World {
     }
 
     /// Runs up to `limit` waiting tasks of a queue to this end, with these events.
-    pub(crate) async fn run(&self, queue: &str, limit: usize, outcome: &Outcome, events: &[NewEvent]) {
+    pub(crate) async fn run(&self, queue: &str, limit: usize, outcome: &Outcome, events: &[EventBody]) {
         let session = self.node("runner", "{}").await;
         for claimed in self.claim(session, queue, limit).await {
             let ran = Ran { worker: self.ids.worker(), took: Duration::from_millis(7) };
