@@ -2,6 +2,7 @@
 //!
 //! - `args/`: command-line arguments. `commands/`: the commands, one file each. `print/`: output for people.
 //! - `hooks/`: actions for tasks that have failed for good.
+//! - `pool_kinds.rs`: the kinds of pools that a config may have.
 //! - `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
 
 mod args;
@@ -11,8 +12,8 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
-mod injection;
 mod map;
+mod pool_kinds;
 mod print;
 mod store_location;
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         return exit::end(commands::keep());
     }
     // Or as a child that tests the sandbox of a pool.
-    if std::env::args_os().nth(1).is_some_and(|word| word == commands::PROBE) {
+    if std::env::args_os().nth(1).is_some_and(|word| word == ostler_process::sandbox::PROBE) {
         return exit::end(commands::try_sandbox());
     }
     // The main thread's stack may be small (ulimit -s); this thread's is not.

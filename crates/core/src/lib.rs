@@ -28,6 +28,7 @@ mod text;
 mod time;
 mod unique;
 mod usage;
+mod visible;
 mod worker;
 
 pub use breaker::{Breaker, BreakerPolicy, BreakerState, OutcomeCounts, Pass, Trip};
@@ -50,7 +51,8 @@ pub use seed::Seed;
 pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Conversation, PROMPT_SHOWN, PromptRef, Step, Task};
 pub use text::{beginning, cut};
-pub use time::{Timestamp, millis};
+pub use time::{DURATION_UNITS, Timestamp, millis, show_duration};
 pub use unique::{Conflict, OnConflict, conflict};
 pub use usage::{Cost, MAX_MODELS, Usage, add_usage};
+pub use visible::{visible, visible_json, visible_lines};
 pub use worker::{Worker, WorkerState};

@@ -56,3 +56,22 @@ impl fmt::Display for Timestamp {
 pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
+
+/// Units of durations in milliseconds, from the largest.
+pub const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// Formats a duration in whole milliseconds, rounded down.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
+    let mut left = duration.as_millis();
+    let mut text = String::new();
+    for (unit, unit_ms) in DURATION_UNITS {
+        let unit_ms = u128::from(unit_ms);
+        if left >= unit_ms {
+            text.push_str(&format!("{}{unit}", left / unit_ms));
+            left %= unit_ms;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}

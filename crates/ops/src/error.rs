@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ostler_core::visible;
 use ostler_core::{JobId, SessionId, StateName, TaskId, WorkerId};
-use ostler_wire::visible::visible;
 
 /// Why a use case did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

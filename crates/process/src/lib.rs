@@ -4,6 +4,7 @@
 //!   when the node itself is killed.
 //! - [`Command`]: the executor that runs one child per task. Its arguments come from templates, its stdout is the output.
 //! - [`Process`]: the executor of long-lived workers in any language, over a socket.
+//! - [`CommandKind`], [`ProcessKind`]: how a pool of either is read from the config. [`injection`]: data in program text.
 //! - [`descriptors`]: file descriptor limits.
 //! - [`Gauge`]: memory pressure.
 //!
@@ -14,6 +15,8 @@ mod command;
 pub mod descriptors;
 mod files;
 mod folders;
+pub mod injection;
+mod kinds;
 mod lines;
 mod links;
 mod memory;
@@ -27,5 +30,6 @@ pub use command::{
     Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
 };
 pub use folders::Folders;
+pub use kinds::{CommandKind, ProcessKind};
 pub use memory::Gauge;
 pub use worker::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};

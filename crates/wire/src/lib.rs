@@ -5,7 +5,7 @@
 //! - [`dead`]: tasks that failed for good. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
 //! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work.
 //! - [`action`]: results of actions.
-//! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON. [`visible`]: escaped control characters.
+//! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
 //!
 //! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
 //! out. The core crate and the store know nothing of these types.
@@ -22,4 +22,3 @@ pub mod schedule;
 pub mod system;
 pub mod task;
 pub mod time;
-pub mod visible;

@@ -1,7 +1,6 @@
 //! Timestamps and durations as users write and read them: RFC 3339, in UTC, with milliseconds; and `1h30m`.
 
 use std::fmt;
-use std::time::Duration;
 
 use ostler_core::Timestamp;
 use serde::{Serialize, Serializer};
@@ -50,25 +49,6 @@ impl Serialize for TimeView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
-}
-
-/// Units of durations in milliseconds, from the largest.
-pub const DURATION_UNITS: [(&str, u64); 5] =
-    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-
-/// Formats a duration in whole milliseconds, rounded down.
-#[must_use]
-pub fn show_duration(duration: Duration) -> String {
-    let mut left = duration.as_millis();
-    let mut text = String::new();
-    for (unit, unit_ms) in DURATION_UNITS {
-        let unit_ms = u128::from(unit_ms);
-        if left >= unit_ms {
-            text.push_str(&format!("{}{unit}", left / unit_ms));
-            left %= unit_ms;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 #[cfg(test)]

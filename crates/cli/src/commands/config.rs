@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use super::Console;
 use crate::args;
-use crate::config::sandbox::open_doors;
 use crate::config::{self, Config, ConfigError};
 use crate::exit::{Code, refused, say};
+use crate::pool_kinds::POOL_KINDS;
 use crate::print::Format;
 use crate::store_location::CONFIG_FILE;
 
 pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code> {
     let Some(file) = what.check else {
-        console.out.text(config::DEFAULT)?;
+        console.out.text(&config::reference(POOL_KINDS))?;
         return Ok(Code::Done);
     };
     let file = file.unwrap_or_else(|| CONFIG_FILE.into());
@@ -23,10 +23,12 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     if !schedules.is_empty() {
         names.push_str(&format!("; schedules: {}", schedules.join(", ")));
     }
-    let doors =
-        open_doors(&config.pools).into_iter().map(|door| format!("{}. {}", door.sentence, door.advice));
-    let warnings: Vec<String> =
-        doors.chain(config.pools.iter().flat_map(config::PoolSettings::warnings)).collect();
+    let warnings: Vec<String> = config
+        .pools
+        .iter()
+        .flat_map(config::PoolSettings::findings)
+        .map(|finding| format!("{}. {}", finding.sentence, finding.advice))
+        .collect();
     let view =
         serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
     console.out.answer(&view, |_| format!("{}: OK ({names})\n", file.display()))?;
@@ -38,7 +40,7 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
 
 /// Reads a config file, with the variables of this process.
 pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
-    config::read(path, &|name| std::env::var(name).ok())
+    config::read(path, &|name| std::env::var(name).ok(), POOL_KINDS)
 }
 
 /// Reads a config file, which must be valid.

@@ -46,7 +46,7 @@ use crate::print::{Format, Out};
 use crate::store_location::StoreLocation;
 
 pub(crate) use descriptors::make_room;
-pub(crate) use sandbox::{PROBE, try_sandbox};
+pub(crate) use sandbox::try_sandbox;
 pub(crate) use up::{SUPERVISOR, Signals, keep, machine, start_supervisor};
 
 /// What every command needs: which store, and where to print.

@@ -1,13 +1,10 @@
 //! Self-tests of the sandboxes of a node's pools, before anything runs in them.
 
-use ostler_process::sandbox::{probe, prove};
-use ostler_process::supervisor::Supervisor;
+use ostler_config::{BuildContext, Resources};
+use ostler_process::sandbox::probe;
 
 use crate::config::{Config, PoolSettings, StoreUrl};
 use crate::exit::{Code, refused};
-
-/// The first argument that makes this program test its own sandbox. Internal.
-pub(crate) const PROBE: &str = "ostler-probe";
 
 /// Tests the sandbox of this process; see [`probe`].
 pub(crate) fn try_sandbox() -> anyhow::Result<Code> {
@@ -17,29 +14,25 @@ pub(crate) fn try_sandbox() -> anyhow::Result<Code> {
 
 /// Hides the store from every sandbox in the config.
 pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Config> {
+    let hidden = match store {
+        StoreUrl::Sqlite(path) => vec![std::path::absolute(path)?],
+        // A file system cannot hide a database; its address is never passed to a child.
+        StoreUrl::Postgres(_) => Vec::new(),
+    };
     for pool in &mut config.pools {
-        let Some(sandbox) = pool.executor.sandbox_mut() else { continue };
-        match store {
-            StoreUrl::Sqlite(path) => sandbox.hidden.push(std::path::absolute(path)?),
-            // A file system cannot hide a database; its address is never passed to a child.
-            StoreUrl::Postgres(_) => {}
-        }
-        if let Some(fault) = sandbox.faults().first() {
-            return Err(refusal(pool, fault));
-        }
+        pool.executor.confine(&hidden).map_err(|why| refusal(&pool.name, &why))?;
     }
     Ok(config)
 }
 
 /// Runs the self-test of every sandbox; the store must exist.
-pub(super) async fn prove_all(config: &Config, supervisor: &Supervisor) -> anyhow::Result<()> {
-    for pool in &config.pools {
-        let Some(sandbox) = pool.executor.sandbox() else { continue };
-        prove(supervisor, sandbox, &[PROBE], &[]).await.map_err(|error| refusal(pool, &error))?;
+pub(super) async fn prove_all(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<()> {
+    for PoolSettings { name, executor, .. } in pools {
+        executor.prove(BuildContext { pool: name, resources }).await.map_err(|why| refusal(name, &why))?;
     }
     Ok(())
 }
 
-fn refusal(pool: &PoolSettings, why: &dyn std::fmt::Display) -> anyhow::Error {
-    refused(Code::BadInput, format!("pool.{}.sandbox: {why}", pool.name))
+fn refusal(pool: &str, why: &str) -> anyhow::Error {
+    refused(Code::BadInput, format!("pool.{pool}.sandbox: {why}"))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ostler_config::{BuildContext, ClaimAhead, Resources};
 use ostler_core::Overrides;
-use ostler_exec::Executor as AnyExecutor;
 use ostler_process::supervisor::{
     Contained, Containment, StartError as SupervisorError, Supervisor, SupervisorProgram, serve,
 };
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::presence::Watcher;
 use super::{Console, config, make_room, sandbox};
 use crate::args::Up;
-use crate::config::{Config, DetachedJobs, ExecutorSettings, PoolSettings, Replaces, duration};
+use crate::config::{Config, DetachedJobs, PoolSettings, Replaces, duration};
 use crate::exit::{Code, refused, say};
 use crate::hooks::{Hooks, Tools};
 use crate::map::serve::{Going, JobServer};
@@ -312,12 +312,13 @@ async fn start(
     supervisor: &Supervisor,
     plain: NodeConfig,
 ) -> anyhow::Result<(Node, Arc<dyn Store>)> {
+    let resources = Resources::default().with(supervisor.clone());
     let mut pools: Vec<PoolConfig> =
-        config.pools.iter().map(|pool| pool_of(pool, supervisor)).collect::<anyhow::Result<_>>()?;
+        config.pools.iter().map(|pool| pool_of(pool, &resources)).collect::<anyhow::Result<_>>()?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
     let store = open(place).await?;
     let tools = Tools { supervisor: supervisor.clone(), store: Arc::clone(&store), bounds: place.bounds() };
-    sandbox::prove_all(config, supervisor).await?;
+    sandbox::prove_all(&config.pools, &resources).await?;
     let mut replaced = Vec::new();
     for (pool, said) in pools.iter_mut().zip(&config.pools) {
         let before = store.queue_settings(&said.name).await.map_err(refusal)?;
@@ -365,21 +366,11 @@ fn kinds(before: &QueueSettings, pool: &PoolSettings) -> Vec<QueueChange> {
     gone.chain(said).collect()
 }
 
-fn pool_of(pool: &PoolSettings, supervisor: &Supervisor) -> anyhow::Result<PoolConfig> {
-    let executor: Arc<dyn AnyExecutor> = match &pool.executor {
-        ExecutorSettings::Command(policy) => {
-            let command = ostler_process::Command::new(supervisor.clone(), policy.clone());
-            Arc::new(
-                command.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
-            )
-        }
-        ExecutorSettings::Process(policy) => {
-            let process = ostler_process::Process::new(supervisor.clone(), policy.clone());
-            Arc::new(
-                process.map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?,
-            )
-        }
-    };
+fn pool_of(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolConfig> {
+    let executor = pool
+        .executor
+        .build(BuildContext { pool: &pool.name, resources })
+        .map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?;
     let count = |workers: u32| usize::try_from(workers).unwrap_or(usize::MAX);
     let size = PoolSize {
         min: count(pool.scale.min),
@@ -389,11 +380,9 @@ fn pool_of(pool: &PoolSettings, supervisor: &Supervisor) -> anyhow::Result<PoolC
     };
     Ok(PoolConfig {
         size,
-        prefetch: match &pool.executor {
-            // A child process always takes too long to be claimed ahead.
-            ExecutorSettings::Command(_) => Prefetch::Off,
-            // A persistent worker may be fast enough.
-            ExecutorSettings::Process(_) => Prefetch::usual(size.max),
+        prefetch: match pool.executor.claim_ahead() {
+            ClaimAhead::Never => Prefetch::Off,
+            ClaimAhead::WhenShort => Prefetch::usual(size.max),
         },
         beginning: StartMode::Durable,
         grace: pool.grace,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ostler_config::{FoundValue, PoolFinding, Section};
 use ostler_process::{CommandPolicy, Input};
 
-use super::PoolSettings;
-use super::section::{FoundValue, Section};
+use super::{PoolSettings, name};
 use crate::hooks::{Hook, HookAct, WebAddress};
 
 /// The default timeout of one attempt.
@@ -82,10 +82,20 @@ fn task(section: &mut Section<'_>) -> Option<HookAct> {
             }
         }
     }
-    let named = (queue.and_then(|found| found.name()), kind.and_then(|found| found.name()));
+    let named = (queue.and_then(|found| name(&found)), kind.and_then(|found| name(&found)));
     task.close(&[]);
     let (Some(queue), Some(kind)) = named else { return None };
     Some(HookAct::Task { queue, kind })
+}
+
+/// Hooks that insert task data into program text.
+pub(super) fn findings(pool: &str, hooks: &[Hook]) -> Vec<PoolFinding> {
+    let key = format!("pool.{pool}.on_failed.command");
+    let injected = |hook: &Hook| match &hook.act {
+        HookAct::Command(policy) => policy.injection(&key),
+        HookAct::Webhook(_) | HookAct::Task { .. } => None,
+    };
+    hooks.iter().filter_map(injected).collect()
 }
 
 /// A pool whose failures return to it through the tasks of hooks, which would never stop.

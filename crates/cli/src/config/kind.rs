@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use ostler_config::Section;
 use ostler_core::Overrides;
 use ostler_store::{MAX_KINDS, check_name};
 
 use super::pool::overrides;
-use super::section::Section;
 
 /// Reads the kinds of a pool that have settings of their own.
 pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Overrides> {

@@ -6,13 +6,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ostler_config::{FoundValue, Section};
 use ostler_core::{BreakerPolicy, Rate, Trip};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS, SetBy};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::QueueSettings;
-
-use super::section::{FoundValue, Section};
 
 /// The range of amounts and bursts.
 const AMOUNTS: RangeInclusive<u64> = 1..=MAX_AMOUNT;

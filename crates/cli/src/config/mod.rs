@@ -1,23 +1,15 @@
 //! The config: `ostler.toml`, read once and valid by construction.
 //!
-//! [`DEFAULT`] is the reference: every key, with its default. A [`Config`] is plain data that needs no further checks.
+//! [`reference`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
 
-pub(crate) mod duration;
-mod expand;
-mod fault;
 mod folders;
 mod hooks;
 mod kind;
 pub(crate) mod limits;
 mod pool;
-mod process;
-pub(crate) mod sandbox;
 mod schedule;
-mod section;
-pub(crate) mod size;
 #[cfg(test)]
 mod tests;
-mod warnings;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,28 +17,32 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, Section};
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_postgres::Failover;
-use ostler_process::sandbox::Sandbox;
 use ostler_process::supervisor::Containment;
-use ostler_process::{CommandPolicy, ProcessPolicy};
 use ostler_runtime::{LeaseTimes, PlannedSchedule, Presence, PresenceTimes, RedisAddress, Unclassed};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
-pub(crate) use fault::{ConfigError, ConfigErrors};
 use limits::LimitSettings;
 pub(crate) use limits::Replaces;
 pub(crate) use ostler::StoreUrl;
+pub(crate) use ostler_config::{ConfigError, ConfigErrors, duration, nearest, size};
 pub(crate) use schedule::UTC;
-pub(crate) use section::nearest;
-use section::{ConfigReader, Section};
 
 use crate::hooks::Hook;
 
-/// The reference: every key with its default, commented out.
-pub(crate) const DEFAULT: &str = include_str!("default.toml");
+/// The kinds of pools that a config may have.
+pub(crate) type Kinds<'k> = &'k [&'k dyn PoolKind];
+
+/// The reference without the parts that the pool kinds bring, for which it has a line each.
+const DEFAULT: &str = include_str!("default.toml");
+/// Where the first kind's example begins the table that goes on with the keys of all pools.
+const FIRST_KIND: &str = "#@ first kind\n";
+/// Where the examples of the other kinds stand.
+const OTHER_KINDS: &str = "#@ other kinds\n";
 
 /// The maximum size of a config file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -102,7 +98,8 @@ pub(crate) enum DetachedJobs {
 pub(crate) struct PoolSettings {
     /// The name of the pool and of its queue.
     pub(crate) name: String,
-    pub(crate) executor: ExecutorSettings,
+    /// How its tasks are run, as its kind has read it.
+    pub(crate) executor: Box<dyn PoolSpec>,
     pub(crate) scale: ScalePolicy,
     /// How long an attempt may take to stop after a request.
     pub(crate) grace: Duration,
@@ -117,36 +114,11 @@ pub(crate) struct PoolSettings {
     pub(crate) on_failed: Vec<Hook>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ExecutorSettings {
-    /// One child process per task.
-    Command(CommandPolicy),
-    /// Persistent workers.
-    Process(ProcessPolicy),
-}
-
-impl ExecutorSettings {
-    pub(crate) fn sandbox_mut(&mut self) -> Option<&mut Sandbox> {
-        match self {
-            Self::Command(policy) => policy.sandbox.as_mut(),
-            Self::Process(policy) => policy.sandbox.as_mut(),
-        }
-    }
-
-    pub(crate) const fn sandbox(&self) -> Option<&Sandbox> {
-        match self {
-            Self::Command(policy) => policy.sandbox.as_ref(),
-            Self::Process(policy) => policy.sandbox.as_ref(),
-        }
-    }
-
-    /// Resolves relative paths from this folder.
-    fn beside(&mut self, folder: &Path) {
-        let (folders, sandbox) = match self {
-            Self::Command(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
-            Self::Process(policy) => (&mut policy.folders, policy.sandbox.as_mut()),
-        };
-        sandbox::beside(folders, sandbox, folder);
+impl PoolSettings {
+    /// Settings that are valid but deserve attention, of its executor and of its hooks.
+    pub(crate) fn findings(&self) -> Vec<PoolFinding> {
+        let hooks = hooks::findings(&self.name, &self.on_failed);
+        self.executor.findings(&self.name).into_iter().chain(hooks).collect()
     }
 }
 
@@ -183,8 +155,20 @@ impl Default for Config {
     }
 }
 
+/// The reference: every key with its default, commented out.
+pub(crate) fn reference(kinds: Kinds<'_>) -> String {
+    let parts: Vec<&str> = kinds.iter().map(|kind| kind.reference()).collect();
+    let (first, others) =
+        parts.split_first().map_or(("", String::new()), |(first, rest)| (*first, rest.join("\n")));
+    DEFAULT.replace(FIRST_KIND, first).replace(OTHER_KINDS, &others)
+}
+
 /// Reads a config file. Relative paths in it are resolved from the file's folder.
-pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+pub(crate) fn read(
+    path: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+    kinds: Kinds<'_>,
+) -> Result<Config, ConfigError> {
     let origin = path.display().to_string();
     let unreadable = |why: String| ConfigError::Unreadable { path: origin.clone(), why };
     let mut bytes = Vec::new();
@@ -202,7 +186,7 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
         unreadable(format!("not UTF-8 text, at line {line}"))
     })?;
-    let mut config = parse(&text, &origin, env)?;
+    let mut config = parse(&text, &origin, env, kinds)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.store = config.store.map(|store| store.beside(folder));
     config.pools.iter_mut().for_each(|pool| pool.executor.beside(folder));
@@ -210,7 +194,7 @@ pub(crate) fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<
     if !shared.is_empty() {
         return Err(ConfigErrors::new(&origin, shared).into());
     }
-    folders::guard(&mut config.pools);
+    folders::distrust(&mut config.pools);
     Ok(config)
 }
 
@@ -229,17 +213,18 @@ pub(crate) fn parse(
     text: &str,
     origin: &str,
     env: &dyn Fn(&str) -> Option<String>,
+    kinds: Kinds<'_>,
 ) -> Result<Config, ConfigErrors> {
     let reading = ConfigReader::new(text, env);
-    let config = document(&reading, text);
+    let config = document(&reading, text, kinds);
     let faults = reading.into_faults();
     if faults.is_empty() { Ok(config) } else { Err(ConfigErrors::new(origin, faults)) }
 }
 
-fn document(reading: &ConfigReader<'_>, text: &str) -> Config {
+fn document(reading: &ConfigReader<'_>, text: &str, kinds: Kinds<'_>) -> Config {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return whole_file(Section::root(reading, table.get_ref()));
+        return whole_file(Section::root(reading, table.get_ref()), kinds);
     }
     for error in errors.iter().take(MAX_SYNTAX_FAULTS) {
         reading.fault(error.span().map(|span| span.start), error.message());
@@ -247,7 +232,7 @@ fn document(reading: &ConfigReader<'_>, text: &str) -> Config {
     Config::default()
 }
 
-fn whole_file(mut top: Section<'_>) -> Config {
+fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
     let default = Config::default();
     let store = top.find("store").and_then(|found| {
         let text = found.text()?;
@@ -257,7 +242,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
     let (lease, failover) = lease(top.section("lease"));
     let config = Config {
         store,
-        name: top.find("name").and_then(|found| found.name()),
+        name: top.find("name").and_then(|found| name(&found)),
         shutdown_timeout: top
             .find("shutdown_timeout")
             .and_then(|found| found.duration())
@@ -280,7 +265,7 @@ fn whole_file(mut top: Section<'_>) -> Config {
             .find("serve_jobs")
             .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
             .unwrap_or(default.jobs),
-        pools: pool::read_all(&top.section("pool")),
+        pools: pool::read_all(&top.section("pool"), kinds),
         schedules: schedule::read_all(&top.section("schedule")),
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();
@@ -297,6 +282,13 @@ fn whole_file(mut top: Section<'_>) -> Config {
     }
     top.close(&LATER_KEYS);
     config
+}
+
+/// The name of a node, pool or queue.
+fn name(found: &FoundValue<'_>) -> Option<String> {
+    let name = found.text()?;
+    ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string())).ok()?;
+    Some(name)
 }
 
 fn lease(mut section: Section<'_>) -> (LeaseTimes, Failover) {

@@ -1,12 +1,14 @@
 //! The tables `[schedule.NAME]`: recurring tasks. A node writes them to the store when it starts.
 
+use ostler_config::{FoundValue, Section};
 use ostler_core::{Missed, Overlap, Overrides, Priority, Timestamp};
 use ostler_runtime::{BadScheduleSpec, PlannedSchedule, ScheduleSpec};
 use ostler_store::check_schedule;
 use ostler_store::schedules::TaskTemplate;
+use ostler_wire::time::TimeView;
 
+use super::name;
 use super::pool::COUNTS;
-use super::section::{FoundValue, Section};
 
 /// The default time zone.
 pub(crate) const UTC: &str = "UTC";
@@ -67,13 +69,16 @@ fn times(section: &mut Section<'_>) -> Option<ScheduleSpec> {
             ScheduleSpec::cron(&found.text()?, &zone).map_or_else(refuse, Some)
         }
         "every" => ScheduleSpec::every(found.duration()?).map_or_else(refuse, Some),
-        _ => Some(ScheduleSpec::at(found.moment()?)),
+        _ => match TimeView::parse(&found.moment()?) {
+            Ok(at) => Some(ScheduleSpec::at(at)),
+            Err(error) => found.refuse(format!("is {}: {error}", found.shown())),
+        },
     }
 }
 
 fn task(mut section: Section<'_>) -> Option<TaskTemplate> {
     let mut named = |key: &'static str| match section.find(key) {
-        Some(found) => found.name(),
+        Some(found) => name(&found),
         None => {
             section.fault(key, "is missing; a task needs a queue and a kind");
             None

@@ -8,17 +8,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ostler_core::{Backoff, Jitter, Missed, Overlap, Policy};
-use ostler_process::Input;
+use ostler_process::{CommandPolicy, Input};
 use ostler_testkit::scratch;
-use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 use super::*;
-
-/// This many cases, always the same ones, with no files left behind.
-pub(super) fn cases(cases: u32) -> ProptestConfig {
-    let rng_seed = RngSeed::Fixed(0x05_71_e2);
-    ProptestConfig { cases, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
-}
+use crate::pool_kinds::POOL_KINDS;
 
 fn env(name: &str) -> Option<String> {
     match name {
@@ -30,12 +24,12 @@ fn env(name: &str) -> Option<String> {
 }
 
 pub(super) fn good(text: &str) -> Config {
-    parse(text, "ostler.toml", &env).unwrap_or_else(|errors| panic!("{errors}"))
+    parse(text, "ostler.toml", &env, POOL_KINDS).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// The lines of the error message.
 fn told(text: &str) -> Vec<String> {
-    let errors = parse(text, "ostler.toml", &env).expect_err("it should be refused");
+    let errors = parse(text, "ostler.toml", &env, POOL_KINDS).expect_err("it should be refused");
     errors.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
@@ -44,6 +38,11 @@ pub(super) fn fault(text: &str) -> String {
     let lines = told(text);
     assert_eq!(lines.len(), 1, "{lines:#?}");
     lines.into_iter().next().unwrap_or_default()
+}
+
+/// The settings that the kind of a pool has read.
+fn policy<T: 'static>(pool: &PoolSettings) -> &T {
+    pool.executor.as_any().downcast_ref().unwrap_or_else(|| panic!("{pool:?}"))
 }
 
 /// A valid pool, with these lines.
@@ -109,7 +108,7 @@ fn a_whole_file_is_read() {
     let seconds = Duration::from_secs;
     assert_eq!(presence.times, PresenceTimes { interval: seconds(2), ttl: seconds(5) });
     let [documents, mail] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
-    let ExecutorSettings::Command(command) = &documents.executor else { panic!("{documents:?}") };
+    let command: &CommandPolicy = policy(documents);
     assert_eq!(command.argv, ["python3", "work.py", "{{ payload.path }}"]);
     assert_eq!(command.input, Input::Payload);
     assert_eq!(command.environment.keep, ["PATH"]);
@@ -143,20 +142,26 @@ fn a_whole_file_is_read() {
 // ---- the reference -------------------------------------------------------------------------------------
 
 /// The reference with every key in force: a "#" before a key or a table is removed.
-fn reference() -> String {
+fn in_force() -> String {
     let key =
         |line: &&str| line.strip_prefix('#').is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '));
-    DEFAULT.lines().map(|line| if key(&line) { &line[1..] } else { line }).collect::<Vec<_>>().join("\n")
+    reference(POOL_KINDS)
+        .lines()
+        .map(|line| if key(&line) { &line[1..] } else { line })
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[test]
 fn the_reference_as_it_stands_changes_nothing() {
-    assert_eq!(good(DEFAULT), Config::default());
+    let text = reference(POOL_KINDS);
+    assert!(!text.contains("#@"), "every part is there");
+    assert_eq!(good(&text), Config::default());
 }
 
 #[test]
 fn the_values_in_the_reference_are_the_defaults() {
-    let mut config = good(&reference());
+    let mut config = good(&in_force());
     let [workers, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     assert_eq!(*workers, plain_workers(), "and what has no default has an example");
     let plain =
@@ -174,7 +179,7 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!((hook.timeout, hook.attempts), (usual.timeout, usual.attempts));
     }
     plain.on_failed.clone_from(&shown.on_failed);
-    plain.executor = sandbox::with_examples(plain.executor, &shown.executor);
+    plain.executor = sandbox::with_examples(&plain, shown);
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
     assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
     plain.kinds = shown.kinds.clone();
@@ -199,10 +204,10 @@ fn plain_workers() -> PoolSettings {
 
 #[test]
 fn every_key_there_is_stands_in_the_reference() {
-    let text = reference();
+    let text = in_force();
     let reading = ConfigReader::new(&text, &env);
-    document(&reading, &text);
-    let asked = reading.asked.borrow();
+    document(&reading, &text, POOL_KINDS);
+    let asked = reading.asked();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
     // There are three schedules, for the three kinds of recurrence, and two pools: each key is in one of them.
     let sort = |key: &str| match key.splitn(3, '.').collect::<Vec<_>>().as_slice() {
@@ -410,6 +415,15 @@ fn failures_that_would_be_told_of_in_a_circle_are_refused() {
 }
 
 #[test]
+fn hooks_are_looked_at_for_injection_too() {
+    let findings = |lines: &str| good(&pool(lines)).pools[0].findings();
+    let found = findings(r#"on_failed = { command = ["sh", "-c", "logger {{ payload.error.message }}"] }"#);
+    let [one] = found.as_slice() else { panic!("{found:?}") };
+    assert!(one.sentence.starts_with("pool.shell.on_failed.command: "), "{one:?}");
+    assert_eq!(findings(r#"on_failed = { command = ["logger", "{{ payload.error.message }}"] }"#), []);
+}
+
+#[test]
 fn a_command_that_cannot_be_run_is_refused() {
     for (command, sentence) in [
         ("", "pool.x.command is missing: the program and its arguments"),
@@ -506,7 +520,7 @@ fn a_file_is_read_and_its_paths_begin_beside_it() {
     let folder = scratch();
     let path = folder.path().join("ostler.toml");
     std::fs::write(&path, "store = \"data/ostler.db\"").expect("it can be written");
-    let config = read(&path, &env).expect("it is a config");
+    let config = read(&path, &env, POOL_KINDS).expect("it is a config");
     assert_eq!(config.store, Some(StoreUrl::Sqlite(folder.path().join("data/ostler.db"))));
 }
 
@@ -525,8 +539,8 @@ fn a_file_that_cannot_be_a_config_is_refused_in_a_sentence() {
         (write("large.toml", &vec![b'#'; (1 << 20) + 1]), "large.toml: larger than 1MiB"),
         (write("wrong.toml", b"\nnmae = \"a\""), "wrong.toml:2: nmae: unknown key"),
     ] {
-        let error = read(Path::new(&path), &env).expect_err("it should be refused").to_string();
+        let error = read(Path::new(&path), &env, POOL_KINDS).expect_err("it should be refused").to_string();
         assert!(error.contains(sentence), "{error}");
     }
-    assert!(read(&write("full.toml", &vec![b'#'; 1 << 20]), &env).is_ok());
+    assert!(read(&write("full.toml", &vec![b'#'; 1 << 20]), &env, POOL_KINDS).is_ok());
 }

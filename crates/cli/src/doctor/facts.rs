@@ -14,8 +14,7 @@ use ostler_wire::system::FindingView;
 use super::Subject;
 use super::presence::probe;
 use super::site;
-use crate::config::sandbox::open_doors;
-use crate::config::{Config, ExecutorSettings, StoreUrl};
+use crate::config::{Config, PoolSettings, StoreUrl};
 
 /// The timeout for opening a store, and for each query.
 const MAX_ANSWER: Duration = Duration::from_secs(10);
@@ -131,23 +130,19 @@ async fn connect(address: &Address) -> Result<Box<dyn Store>, StoreLook> {
 
 fn good_config(config: &Config) -> ConfigFacts {
     let queues = config.pools.iter().map(|pool| pool.name.clone()).collect();
-    let program = |pool: &crate::config::PoolSettings| {
-        let argv = match &pool.executor {
-            ExecutorSettings::Command(command) => &command.argv,
-            ExecutorSettings::Process(process) => &process.argv,
-        };
-        let program = argv.first()?;
-        // A template is only a program once there is a task.
-        (!program.contains("{{") && !is_program(program)).then(|| (pool.name.clone(), program.clone()))
+    let missing = |pool: &PoolSettings| {
+        let programs = pool.executor.programs().into_iter().filter(|program| !is_program(program));
+        programs.map(|program| (pool.name.clone(), program)).collect::<Vec<_>>()
     };
     ConfigFacts::Good {
         queues,
-        missing_programs: config.pools.iter().filter_map(program).collect(),
-        open_doors: open_doors(&config.pools)
-            .into_iter()
-            .map(|door| FindingView::warning(door.code, door.sentence, door.advice))
+        missing_programs: config.pools.iter().flat_map(missing).collect(),
+        pools: config
+            .pools
+            .iter()
+            .flat_map(PoolSettings::findings)
+            .map(|of| FindingView::warning(of.code, of.sentence, of.advice))
             .collect(),
-        warnings: config.pools.iter().flat_map(crate::config::PoolSettings::warnings).collect(),
     }
 }
 

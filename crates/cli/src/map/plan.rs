@@ -11,7 +11,7 @@ use super::source::{ItemSource, Items};
 use crate::args::Map;
 use crate::config::nearest;
 use crate::exit::{Code, refused};
-use crate::injection::{CommandWord, Data, Pasted, pasted};
+use ostler_process::injection::{CommandWord, Data, Pasted, pasted};
 
 /// Separates the template from the items.
 const ITEMS: &[u8] = b":::";

@@ -12,9 +12,10 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+pub(crate) use ostler_core::{visible, visible_json, visible_lines};
+
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
-pub(crate) use ostler_wire::visible::{visible, visible_json, visible_lines};
 pub(crate) use schedule::{schedule, schedules};
 pub(crate) use system::{nodes, stats, workers};
 pub(crate) use task::{list, show};

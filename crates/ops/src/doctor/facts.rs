@@ -119,10 +119,8 @@ pub enum ConfigFacts {
         queues: Vec<String>,
         /// Pools whose program was not found, with the program.
         missing_programs: Vec<(String, String)>,
-        /// Openings in its sandboxes.
-        open_doors: Vec<FindingView>,
-        /// Valid but dangerous settings.
-        warnings: Vec<String>,
+        /// Settings that are valid but deserve attention.
+        pools: Vec<FindingView>,
     },
 }
 

@@ -14,6 +14,8 @@ use super::calls::{DeniedCall, denied, landlock_version};
 use super::confinement::{Attributes, Network};
 use crate::supervisor::try_call;
 
+/// The first argument with which a program that has sandboxes runs [`probe`]. Internal.
+pub const PROBE: &str = "ostler-probe";
 /// Timeout of a connection that must not be established.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The prefix of a reported breach.

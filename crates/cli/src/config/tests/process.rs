@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::ExecutorSettings;
-use super::{fault, good};
+use ostler_process::ProcessPolicy;
+
+use super::{fault, good, policy};
 
 /// A pool of workers, with these lines.
 fn workers(lines: &str) -> String {
@@ -17,7 +18,7 @@ fn a_pool_of_workers_is_read() {
          keep_env = [\"PATH\"]\nenv = { A = \"1\" }",
     ));
     let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
-    let ExecutorSettings::Process(policy) = &pool.executor else { panic!("{pool:?}") };
+    let policy: &ProcessPolicy = policy(pool);
     assert_eq!(
         (policy.pool.as_str(), policy.argv.as_slice()),
         ("docs", &["python3", "worker.py"].map(str::to_owned)[..])

@@ -3,25 +3,25 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ostler_config::PoolSpec;
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
-use ostler_process::{CommandPolicy, Folders};
+use ostler_process::{CommandPolicy, Folders, ProcessPolicy};
 use ostler_testkit::scratch;
 
-use super::super::ExecutorSettings;
-use super::{fault, good, pool};
+use super::super::PoolSettings;
+use super::{fault, good, policy, pool};
+use crate::pool_kinds::POOL_KINDS;
 
 /// A pool, with the reference's examples for keys that have no default.
-pub(super) fn with_examples(plain: ExecutorSettings, shown: &ExecutorSettings) -> ExecutorSettings {
-    let (ExecutorSettings::Command(plain), ExecutorSettings::Command(shown)) = (plain, shown) else {
-        panic!("it is of commands")
-    };
+pub(super) fn with_examples(plain: &PoolSettings, shown: &PoolSettings) -> Box<dyn PoolSpec> {
+    let (plain, shown): (&CommandPolicy, &CommandPolicy) = (policy(plain), policy(shown));
     assert_eq!(shown.sandbox.as_ref().map(|sandbox| sandbox.network), Some(Network::None));
     let (folders, sandbox) = (shown.folders.clone(), shown.sandbox.clone());
-    ExecutorSettings::Command(CommandPolicy { folders, sandbox, ..plain })
+    Box::new(CommandPolicy { folders, sandbox, ..plain.clone() })
 }
 
 fn sandbox(lines: &str) -> Option<Sandbox> {
-    good(&pool(lines)).pools[0].executor.sandbox().cloned()
+    policy::<CommandPolicy>(&good(&pool(lines)).pools[0]).sandbox.clone()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_sandbox_is_off_on_or_a_table() {
 fn workers_have_one_too() {
     let text = "[pool.docs]\nexecutor = \"process\"\ncommand = [\"w\"]\nsandbox = true\nfolder = \"a\"\nfolders = \"b\"";
     let config = good(text);
-    let ExecutorSettings::Process(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    let policy: &ProcessPolicy = policy(&config.pools[0]);
     assert_eq!(policy.sandbox, Some(Sandbox::default()));
     assert_eq!(
         policy.folders,
@@ -93,8 +93,8 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
     let lines =
         "folder = \"start\"\nfolders = \"/each\"\nsandbox = { read = [\"r\", \"/usr\"], write = [\"../w\"] }";
     std::fs::write(&file, pool(lines)).expect("a file");
-    let config = super::super::read(&file, &|_| None).expect("it is right");
-    let ExecutorSettings::Command(policy) = &config.pools[0].executor else { panic!("{:?}", config.pools) };
+    let config = super::super::read(&file, &|_| None, POOL_KINDS).expect("it is right");
+    let policy: &CommandPolicy = policy(&config.pools[0]);
     let at = |name: &str| -> PathBuf { Path::new(folder.path()).join(name) };
     let guarded = vec![at("../w"), "/each/shell".into()];
     assert_eq!(
@@ -116,7 +116,7 @@ fn task_folders_that_another_sandbox_reaches_are_refused() {
         let pool =
             |name, lines| format!("[pool.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n");
         std::fs::write(&file, pool("one", one) + &pool("other", other)).expect("a file");
-        super::super::read(&file, &|_| None).map(|_| ()).map_err(|error| error.to_string())
+        super::super::read(&file, &|_| None, POOL_KINDS).map(|_| ()).map_err(|error| error.to_string())
     };
     for (one, other) in [
         ("folders = \"work\"\nsandbox = true", "folders = \"work\"\nsandbox = true"),

@@ -14,6 +14,7 @@ use rustix::mount::{MountFlags, mount, mount_remount};
 use super::super::site::{self, remote_name};
 use super::*;
 use crate::config;
+use crate::pool_kinds::POOL_KINDS;
 
 /// The offset of the schema version in the file of a store.
 const VERSION_OFFSET: u64 = 60;
@@ -231,7 +232,7 @@ async fn a_config_that_does_not_parse_is_told() {
     let mut world = World::new();
     let path = world.files.folder().join("ostler.toml");
     std::fs::write(&path, "shutdown_timeout = 5\nstroe = \"x\"").expect("it can be written");
-    world.config = Some(config::read(&path, &no_env));
+    world.config = Some(config::read(&path, &no_env, POOL_KINDS));
     let finding = only(world.findings().await, "config-broken");
     says(&finding, "missing unit", "ostler config --check");
     says(&finding, "did you mean store?", "ostler config --default");
@@ -246,7 +247,7 @@ async fn a_program_that_is_not_there_is_told() {
         "[pool.c]\nexecutor = \"command\"\ncommand = [\"{{ payload.program }}\"]\n",
         "[pool.d]\nexecutor = \"command\"\ncommand = [\"/bin/sh\"]\n",
     );
-    world.config = Some(config::parse(text, "ostler.toml", &no_env).map_err(ConfigError::from));
+    world.config = Some(config::parse(text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
     let finding = only(world.findings().await, "program-missing");
     says(&finding, "Pool \"b\" runs \"no-such-program-anywhere\"", "command -v no-such-program-anywhere");
 }
@@ -258,7 +259,7 @@ async fn a_pool_of_the_config_that_nobody_runs_is_told() {
     world.pass(Duration::from_secs(30), &[node]).await;
     let pool = |name: &str| format!("[pool.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n");
     let text = pool("mail") + &pool("films");
-    world.config = Some(config::parse(&text, "ostler.toml", &no_env).map_err(ConfigError::from));
+    world.config = Some(config::parse(&text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
     let finding = only(world.findings().await, "pool-not-up");
     says(&finding, "the pool \"films\"", "ostler up");
 }
@@ -271,7 +272,8 @@ async fn what_a_sandbox_leaves_open_is_told() {
         world.pass(Duration::from_secs(30), &[node]).await;
         let text =
             format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\nsandbox = {sandbox}\n");
-        world.config = Some(config::parse(&text, "ostler.toml", &no_env).map_err(ConfigError::from));
+        world.config =
+            Some(config::parse(&text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
         world.findings().await
     };
     let sockets = only(told("{ network = \"unix\" }").await, "sandbox-unix-sockets");

@@ -1,11 +1,9 @@
 //! Rules about the config.
 
-use ostler_wire::visible::visible;
+use ostler_core::visible;
 
 use super::{Finding, queues, seen, word};
 use crate::doctor::facts::{ConfigFacts, ContainedBy, DoctorFacts};
-
-const INJECTION_ADVICE: &str = "For example: command = [\"sh\", \"-c\", \"convert \\\"$1\\\"\", \"sh\", \"{{ payload.file }}\"]. Then: ostler config --check";
 
 pub(super) fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     let mut found = of_the_file(facts);
@@ -46,16 +44,9 @@ fn of_the_file(facts: &DoctorFacts) -> Vec<Finding> {
             }
             vec![Finding::error("config-broken", format!("The config is invalid: {why}"), advice)]
         }
-        Some(ConfigFacts::Good { queues, missing_programs, open_doors, warnings }) => {
+        Some(ConfigFacts::Good { queues, missing_programs, pools }) => {
             let mut found: Vec<Finding> = missing_programs.iter().map(missing).collect();
-            found.extend(open_doors.iter().cloned());
-            found.extend(warnings.iter().map(|sentence| {
-                Finding::warning(
-                    "script-injection",
-                    format!("The config allows injection: {sentence}"),
-                    INJECTION_ADVICE,
-                )
-            }));
+            found.extend(pools.iter().cloned());
             found.extend(not_up(facts, queues));
             found
         }

@@ -2,10 +2,10 @@
 //! them, so the advice differs from that for queues.
 
 use ostler_core::Task;
+use ostler_core::visible;
 use ostler_store::jobs::JobRecord;
 pub(super) use ostler_store::jobs::job_of as of_queue;
 use ostler_store::views::Survey;
-use ostler_wire::visible::visible;
 
 use super::tasks::{counted, most_often};
 use super::{Finding, tasks, word};

@@ -15,9 +15,9 @@ mod workers;
 
 use std::time::Duration;
 
+use ostler_core::show_duration;
+use ostler_core::visible;
 use ostler_wire::system::FindingView as Finding;
-use ostler_wire::time::show_duration;
-use ostler_wire::visible::visible;
 
 use super::facts::{DoctorFacts, Site, StoreFacts, StoreLook};
 

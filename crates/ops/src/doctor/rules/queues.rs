@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ostler_core::visible;
 use ostler_core::{BreakerState, Readiness, State, Task, Timestamp, WorkerState};
 use ostler_store::gates::WORKERS_FAIL;
 use ostler_store::views::{Liveness, QueueRecord};
-use ostler_wire::visible::visible;
 
 use super::{Finding, about, jobs, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};

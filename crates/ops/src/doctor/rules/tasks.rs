@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ostler_core::visible;
 use ostler_core::{FailReason, State, Task};
-use ostler_wire::visible::visible;
 
 use super::{Finding, jobs, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};

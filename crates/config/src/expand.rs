@@ -3,13 +3,13 @@
 //! `$${` is a literal `${`. Any other `$` is left alone: strings are often commands, and `$1` or `$$` means something to a
 //! shell.
 
-use super::duration::short;
+use crate::duration::short;
 
 const OPEN: &str = "${";
 
 /// Why a string cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ExpandError {
+pub enum ExpandError {
     #[error("the variable {0} is not set; for a literal ${{{0}}} write $${{{0}}}")]
     NotSet(String),
     /// The text between the braces is not the name of a variable.
@@ -20,7 +20,7 @@ pub(super) enum ExpandError {
 }
 
 /// Replaces variables, once: their values are not expanded again.
-pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
+pub(crate) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(OPEN) {
@@ -42,7 +42,9 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
     Ok(expanded)
 }
 
-pub(super) fn is_name(name: &str) -> bool {
+/// Whether this can be the name of an environment variable.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     const MAX_NAME_BYTES: usize = 256;
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     (1..=MAX_NAME_BYTES).contains(&name.len())

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ostler_wire::time::DURATION_UNITS as UNITS;
-pub(crate) use ostler_wire::time::show_duration as show;
+use ostler_core::DURATION_UNITS as UNITS;
+pub use ostler_core::show_duration as show;
 
 /// The longest accepted duration: a hundred years. Longer ones are mistakes, and no sum of times overflows with these.
 const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DurationError {
+pub enum DurationError {
     #[error("expected a number with a unit, such as 5s")]
     Empty,
     /// A number without a unit; the message shows the right spelling.
@@ -31,7 +31,10 @@ pub(crate) enum DurationError {
 }
 
 /// Parses a duration.
-pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
+///
+/// # Errors
+/// What is wrong with the text, and what would be right.
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
     if text.is_empty() {
         return Err(DurationError::Empty);
@@ -69,12 +72,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
 }
 
 /// Splits off the leading characters that satisfy `so`.
-pub(super) fn split(text: &str, so: impl Fn(char) -> bool) -> (&str, &str) {
+pub(crate) fn split(text: &str, so: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !so(c)).unwrap_or(text.len()))
 }
 
 /// Shortens a user's text for a message.
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     const SHOWN_BYTES: usize = 40;
     ostler_core::cut(text, SHOWN_BYTES)
 }
@@ -83,8 +86,8 @@ pub(super) fn short(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::cases;
     use super::*;
+    use crate::cases;
 
     #[test]
     fn a_duration_is_read_with_its_units() {

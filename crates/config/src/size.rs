@@ -1,6 +1,6 @@
 //! Sizes in bytes: `64KiB`, `1MiB`, `10MB`. For the config file and the command line.
 
-use super::duration::{short, split};
+use crate::duration::{short, split};
 
 /// Units in bytes, binary ones first: they are preferred for display.
 const UNITS: [(&str, u64); 7] = [
@@ -15,7 +15,7 @@ const UNITS: [(&str, u64); 7] = [
 
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SizeError {
+pub enum SizeError {
     #[error("expected a whole number with a unit, such as 1MiB")]
     NotANumber,
     #[error("missing unit; use one such as 64KiB or 1MiB")]
@@ -27,7 +27,10 @@ pub(crate) enum SizeError {
 }
 
 /// Parses a size into bytes.
-pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
+///
+/// # Errors
+/// What is wrong with the text, and what would be right.
+pub fn parse(text: &str) -> Result<u64, SizeError> {
     let (digits, unit) = split(text.trim(), |c| c.is_ascii_digit());
     let unit = unit.trim_start();
     if digits.is_empty() {
@@ -45,7 +48,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
 }
 
 /// Formats a size exactly, in the unit that gives the smallest number.
-pub(crate) fn show(bytes: u64) -> String {
+#[must_use]
+pub fn show(bytes: u64) -> String {
     let exact = UNITS.iter().filter(|(_, unit)| bytes.is_multiple_of(*unit) && bytes >= *unit);
     let smallest = exact.min_by_key(|(_, unit)| bytes / unit);
     smallest.map_or_else(|| "0B".to_owned(), |(name, unit)| format!("{}{name}", bytes / unit))
@@ -55,8 +59,8 @@ pub(crate) fn show(bytes: u64) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::cases;
     use super::*;
+    use crate::cases;
 
     #[test]
     fn a_size_is_read_with_its_unit() {

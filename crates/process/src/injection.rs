@@ -43,7 +43,7 @@ const SSH_VALUES: &str = "BbcDEeFIiJLlmOopPQRSWw";
 
 /// How much of an argument is data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Data {
+pub enum Data {
     None,
     /// The whole argument.
     Whole,
@@ -51,21 +51,22 @@ pub(crate) enum Data {
     Piece,
 }
 
+/// An argument of a command.
 #[derive(Clone, Debug)]
-pub(crate) struct CommandWord<'a> {
+pub struct CommandWord<'a> {
     /// The argument as written in the template.
-    pub(crate) text: &'a str,
-    pub(crate) data: Data,
+    pub text: &'a str,
+    pub data: Data,
 }
 
 /// Data that becomes program text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pasted {
+pub struct Pasted {
     /// The interpreter.
-    pub(crate) program: String,
-    pub(crate) argument: String,
+    pub program: String,
+    pub argument: String,
     /// How to pass the data safely.
-    pub(crate) remedy: &'static str,
+    pub remedy: &'static str,
 }
 
 const BY_SHELL: &str = "pass the data as a separate argument (\"$1\" in the script), or on standard input";
@@ -74,7 +75,8 @@ const BY_SSH: &str =
     "ssh joins its arguments into one line for the remote shell: send the data on standard input";
 
 /// Finds the first data that an interpreter would read as part of its program.
-pub(crate) fn pasted(argv: &[CommandWord<'_>]) -> Option<Pasted> {
+#[must_use]
+pub fn pasted(argv: &[CommandWord<'_>]) -> Option<Pasted> {
     // An interpreter may follow other programs: env, sudo, timeout 5, docker exec NAME.
     (0..argv.len()).find_map(|at| {
         let name = argv[at].text.rsplit('/').next().unwrap_or_default();

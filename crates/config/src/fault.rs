@@ -6,27 +6,28 @@ use std::fmt;
 const MAX_FAULTS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConfigFault {
+pub struct ConfigFault {
     /// The line, counted from 1, if the fault is about something in the file.
-    pub(crate) line: Option<usize>,
+    pub line: Option<usize>,
     /// What is wrong, and what would be right.
-    pub(crate) sentence: String,
+    pub sentence: String,
 }
 
 /// All faults of one config.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConfigErrors {
+pub struct ConfigErrors {
     /// The source of the config: the path of the file.
-    pub(crate) origin: String,
+    pub origin: String,
     /// The faults by line. Never empty.
-    pub(crate) faults: Vec<ConfigFault>,
+    pub faults: Vec<ConfigFault>,
     /// The number of faults left out.
-    pub(crate) left_out: usize,
+    pub left_out: usize,
 }
 
 impl ConfigErrors {
     /// Sorts the faults by line.
-    pub(super) fn new(origin: &str, mut faults: Vec<ConfigFault>) -> Self {
+    #[must_use]
+    pub fn new(origin: &str, mut faults: Vec<ConfigFault>) -> Self {
         faults.sort_by_key(|fault| fault.line);
         let left_out = faults.len().saturating_sub(MAX_FAULTS);
         faults.truncate(MAX_FAULTS);
@@ -58,7 +59,7 @@ impl fmt::Display for ConfigErrors {
 
 /// Why there is no config.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub enum ConfigError {
     #[error("{path}: {why}")]
     Unreadable { path: String, why: String },
     /// The file was read, and is invalid.

@@ -2,18 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-use ostler_core::Timestamp;
-use ostler_wire::time::TimeView;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::super::expand::expand;
 use super::FoundValue;
+use crate::expand::expand;
 
 impl FoundValue<'_> {
     /// Any value as JSON. Variables in strings are replaced.
-    pub(in super::super) fn json(&self) -> Option<Value> {
+    pub fn json(&self) -> Option<Value> {
         self.json_of(self.value)
     }
 
@@ -50,23 +48,21 @@ impl FoundValue<'_> {
         }
     }
 
-    /// A timestamp, as a string or as a TOML date-time.
-    pub(in super::super) fn moment(&self) -> Option<Timestamp> {
-        let text = match self.value.get_ref() {
-            DeValue::Datetime(at) => at.to_string(),
+    /// The text of a timestamp, which is a string or a TOML date-time.
+    #[must_use]
+    pub fn moment(&self) -> Option<String> {
+        match self.value.get_ref() {
+            DeValue::Datetime(at) => Some(at.to_string()),
             DeValue::String(_)
             | DeValue::Integer(_)
             | DeValue::Float(_)
             | DeValue::Boolean(_)
             | DeValue::Array(_)
-            | DeValue::Table(_) => self.text()?,
-        };
-        TimeView::parse(&text)
-            .map_err(|error| self.refuse::<()>(format!("is {}: {error}", self.shown())))
-            .ok()
+            | DeValue::Table(_) => self.text(),
+        }
     }
 
-    pub(in super::super) fn signed(&self, range: RangeInclusive<i64>) -> Option<i64> {
+    pub fn signed(&self, range: RangeInclusive<i64>) -> Option<i64> {
         let number = self.value.get_ref().as_integer().and_then(|integer| {
             i64::from_str_radix(integer.as_str(), integer.radix())
                 .ok()

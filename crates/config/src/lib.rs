@@ -1,0 +1,31 @@
+//! Reading of the config file, and the contract of a pool kind.
+//!
+//! - [`Section`]: a table of the file, read key by key. Every fault is collected with its line; unknown keys are refused.
+//! - [`duration`] and [`size`]: values with units. `${NAME}` in strings is an environment variable.
+//! - [`PoolKind`]: reads the keys of one `executor = "…"`. [`PoolSpec`]: what it has read, and how it becomes an executor.
+//!
+//! A crate with an executor depends on this one, so that it reads its own keys; the program only lists the kinds.
+
+pub mod duration;
+mod expand;
+mod fault;
+mod pool_kind;
+mod resources;
+mod section;
+pub mod size;
+
+pub use expand::{ExpandError, is_name};
+pub use fault::{ConfigError, ConfigErrors, ConfigFault};
+pub use pool_kind::{
+    BuildContext, BuildError, ClaimAhead, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
+    SpecObject, WritablePath,
+};
+pub use resources::Resources;
+pub use section::{ConfigReader, FoundValue, Section, nearest};
+
+/// This many cases, always the same ones, with no files left behind.
+#[cfg(test)]
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(0x05_71_e2);
+    proptest::test_runner::Config { cases, failure_persistence: None, rng_seed, ..Default::default() }
+}

@@ -1,0 +1,215 @@
+//! The contract of a pool kind: how the word in `executor = "…"` becomes an executor.
+//!
+//! Adding a kind takes one file, in the crate of its executor, and one line in the program's list of kinds.
+
+use std::any::Any;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ostler_core::Overrides;
+use ostler_exec::Executor;
+
+use crate::resources::Resources;
+use crate::section::Section;
+
+/// A kind of pool.
+pub trait PoolKind: Send + Sync {
+    /// The word in `executor = "…"`.
+    fn name(&self) -> &'static str;
+
+    /// Values of common keys that a pool of this kind has if the file leaves them out.
+    fn defaults(&self) -> PoolDefaults;
+
+    /// Reads the keys that only this kind has. Faults are recorded in the section; `None` if it cannot be used.
+    fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>>;
+
+    /// Its part of the commented default file: an example pool, with every key of its own.
+    fn reference(&self) -> &'static str;
+}
+
+/// Defaults of the keys that all pools share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolDefaults {
+    pub min_workers: u32,
+    pub max_workers: u32,
+    /// Timeout and retries; what is not set has the default of all kinds.
+    pub overrides: Overrides,
+}
+
+impl PoolDefaults {
+    /// One worker at least, and at most one for each core, up to `bound`.
+    #[must_use]
+    pub fn by_cores(bound: u32) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let max_workers = u32::try_from(cores).unwrap_or(u32::MAX).min(bound);
+        Self { min_workers: 1, max_workers, overrides: Overrides::NONE }
+    }
+}
+
+/// What a kind may depend on when it reads its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolCommon<'a> {
+    /// The name of the pool and of its queue.
+    pub name: &'a str,
+    /// How long an attempt may take to stop after a request.
+    pub grace: Duration,
+    /// The largest output that a store accepts, in bytes.
+    pub output_limit: u64,
+}
+
+/// What a spec may depend on when it is built.
+#[derive(Clone, Copy)]
+pub struct BuildContext<'a> {
+    /// The name of the pool.
+    pub pool: &'a str,
+    pub resources: &'a Resources,
+}
+
+impl BuildContext<'_> {
+    /// A resource that the executor cannot work without; `what` names it.
+    ///
+    /// # Errors
+    /// When the program does not have it.
+    pub fn need<T: Send + Sync + 'static>(&self, what: &str) -> Result<&T, BuildError> {
+        self.resources.get().ok_or_else(|| BuildError::new(format!("it needs {what}, which is not there")))
+    }
+}
+
+/// Why an executor cannot be built, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BuildError(String);
+
+impl BuildError {
+    #[must_use]
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+/// A setting that is valid but deserves attention: for `ostler config --check` and `ostler doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolFinding {
+    /// For programs; never changes.
+    pub code: &'static str,
+    pub sentence: String,
+    /// What to do about it; may be empty.
+    pub advice: &'static str,
+}
+
+/// A path that the work of a pool may change, although it is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritablePath<'a> {
+    /// The key that allows it.
+    pub key: &'static str,
+    pub path: &'a Path,
+}
+
+/// Whether tasks may be claimed before a worker is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimAhead {
+    /// Starting the work always takes longer than claiming it.
+    Never,
+    /// While the pool's attempts are short.
+    WhenShort,
+}
+
+/// The settings of one pool, as its kind has read them.
+#[async_trait]
+pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
+    /// Resolves relative paths from this folder, which is that of the config file.
+    fn beside(&mut self, _folder: &Path) {}
+
+    /// Hides these paths from the sandbox, if the pool has one.
+    ///
+    /// # Errors
+    /// When its sandbox cannot be as configured.
+    fn confine(&mut self, _hidden: &[PathBuf]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Where each of its tasks gets a folder of its own.
+    fn task_folders(&self) -> Option<&Path> {
+        None
+    }
+
+    /// What its work may change in its sandbox. Without a sandbox: nothing, since no limit is promised.
+    fn writable(&self) -> Vec<WritablePath<'_>> {
+        Vec::new()
+    }
+
+    /// Paths in which sandboxed work of any pool may have left symbolic links.
+    fn distrust(&mut self, _writable: &[PathBuf]) {}
+
+    /// The programs that it runs, as names on the PATH or as paths.
+    fn programs(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Settings that deserve attention.
+    fn findings(&self, _pool: &str) -> Vec<PoolFinding> {
+        Vec::new()
+    }
+
+    fn claim_ahead(&self) -> ClaimAhead {
+        ClaimAhead::Never
+    }
+
+    /// Tests that the sandbox holds, before anything runs in it. What is hidden exists by now.
+    ///
+    /// # Errors
+    /// When the pool must not be used.
+    async fn prove(&self, _context: BuildContext<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The executor of the pool.
+    ///
+    /// # Errors
+    /// When there can be none with these settings.
+    fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError>;
+}
+
+/// What lets a boxed spec be cloned and compared. Every spec that can be has it.
+pub trait SpecObject {
+    /// For tests, which know the type.
+    fn as_any(&self) -> &dyn Any;
+    fn boxed(&self) -> Box<dyn PoolSpec>;
+    fn equals(&self, other: &dyn PoolSpec) -> bool;
+}
+
+impl<T: PoolSpec + Clone + PartialEq + 'static> SpecObject for T {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn boxed(&self) -> Box<dyn PoolSpec> {
+        Box::new(self.clone())
+    }
+
+    fn equals(&self, other: &dyn PoolSpec) -> bool {
+        other.as_any().downcast_ref::<T>() == Some(self)
+    }
+}
+
+impl Clone for Box<dyn PoolSpec> {
+    fn clone(&self) -> Self {
+        (**self).boxed()
+    }
+}
+
+impl PartialEq for Box<dyn PoolSpec> {
+    fn eq(&self, other: &Self) -> bool {
+        (**self).equals(&**other)
+    }
+}
+
+/// A derived comparison of a struct with a boxed spec needs this one: without it, the box would be moved.
+impl PartialEq<&Self> for Box<dyn PoolSpec> {
+    fn eq(&self, other: &&Self) -> bool {
+        self == *other
+    }
+}

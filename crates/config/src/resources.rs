@@ -1,0 +1,23 @@
+//! Resources that executors share, by type: the supervisor of children, a client for HTTP.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// At most one value of each type. A kind of pool asks for the types that it knows; the program provides them.
+#[derive(Clone, Default)]
+pub struct Resources(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl Resources {
+    /// The same with this one.
+    #[must_use]
+    pub fn with<T: Send + Sync + 'static>(mut self, resource: T) -> Self {
+        self.0.insert(TypeId::of::<T>(), Arc::new(resource));
+        self
+    }
+
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
