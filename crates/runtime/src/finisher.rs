@@ -2,7 +2,7 @@
 //! the node has lost its session: the store decides whether they still count.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_store::calls::{Report, Unwritten};
@@ -25,7 +25,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Finisher {
     sender: mpsc::Sender<Report>,
-    pending: Arc<AtomicUsize>,
+    /// How many reports were ever queued.
+    queued: Arc<AtomicU64>,
+    /// How many of them are written, or never will be.
+    written: watch::Sender<u64>,
     closed: CancellationToken,
 }
 
@@ -39,38 +42,38 @@ impl Finisher {
         held: HeldLeases,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
-        let (pending, closed) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-        let writer = ReportWriter {
-            store,
-            state,
-            written,
-            held,
-            pending: Arc::clone(&pending),
-            closed: closed.clone(),
-        };
-        (Self { sender, pending, closed }, tokio::spawn(writer.serve(inbox)))
+        let closed = CancellationToken::new();
+        let writer = ReportWriter { store, state, written: written.clone(), held, closed: closed.clone() };
+        (Self { sender, queued: Arc::default(), written, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
     /// Queues a report, waiting for room.
     pub(crate) async fn report(&self, report: Report) {
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.queued.fetch_add(1, Ordering::Relaxed);
         // The writer outlives all senders.
         let _ = self.sender.send(report).await;
     }
 
     /// Queues a report without waiting. Returns false if there was no room.
     pub(crate) fn try_report(&self, report: Report) -> bool {
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.queued.fetch_add(1, Ordering::Relaxed);
         let taken = self.sender.try_send(report).is_ok();
         if !taken {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
+            self.queued.fetch_sub(1, Ordering::Relaxed);
         }
         taken
     }
 
     /// The number of reports not written yet.
-    pub(crate) fn pending(&self) -> usize {
-        self.pending.load(Ordering::Relaxed)
+    pub(crate) fn pending(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed).saturating_sub(*self.written.borrow())
+    }
+
+    /// Waits until the reports that are queued now are written, or never will be: they are written in their order.
+    pub(crate) async fn written_so_far(&self) {
+        let queued = self.queued.load(Ordering::Relaxed);
+        // The sender lives as long as `self`: the channel does not close.
+        let _ = self.written.subscribe().wait_for(|written| *written >= queued).await;
     }
 
     /// No more reports follow.
@@ -84,7 +87,6 @@ struct ReportWriter {
     state: watch::Receiver<NodeState>,
     written: watch::Sender<u64>,
     held: HeldLeases,
-    pending: Arc<AtomicUsize>,
     closed: CancellationToken,
 }
 
@@ -107,8 +109,7 @@ impl ReportWriter {
             let leases: Vec<LeaseRef> = batch.iter().map(|report| report.lease.as_ref()).collect();
             self.write(std::mem::take(&mut batch)).await;
             self.held.reported(&leases);
-            self.pending.fetch_sub(some, Ordering::Relaxed);
-            self.written.send_modify(|batches| *batches = batches.wrapping_add(1));
+            self.written.send_modify(|written| *written += some as u64);
         }
     }
 

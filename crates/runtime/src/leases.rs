@@ -254,6 +254,18 @@ impl HeldLeases {
         self.ring();
     }
 
+    /// Asks the attempts of these tasks to stop, under whatever lease they are held.
+    pub(crate) fn stop_tasks(&self, tasks: &[TaskId], why: StopReason) {
+        let mut held = self.lock();
+        for task in tasks {
+            if let Some(holding) = held.get_mut(task) {
+                holding.stop(why);
+            }
+        }
+        drop(held);
+        self.ring();
+    }
+
     /// Ends all attempts immediately, without a grace period, to be handed back.
     pub(crate) fn end_all(&self) {
         for holding in self.lock().values_mut() {

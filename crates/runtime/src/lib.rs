@@ -1,11 +1,13 @@
 //! The node: claims tasks, keeps their leases alive, runs attempts, reports outcomes, and maintains the store.
 //!
-//! - `node.rs`: start, drain, stop, and the sequence of sessions. `session.rs`: one session from join to end. `config.rs`:
-//!   settings, checked once. `sizes.rs`: pool sizes. `lifecycle.rs`: the state of the node, and fencing.
+//! - `node.rs`: start, drain, stop. `node_handle.rs`: what can be asked of a node. `sessions.rs`: the sequence of sessions.
+//!   `session.rs`: one session from join to end. `config.rs`: settings, checked once. `sizes.rs`: pool sizes.
+//!   `lifecycle.rs`: the state of the node, and fencing.
 //! - `node_thread.rs`: the node's own thread. `handler_runtime.rs`: the runtimes that attempts run on.
 //! - `heartbeat.rs`: heartbeat and self-fencing, on a dedicated thread. `leases.rs`: held leases and their stop signals.
 //!   `orphans.rs`: leases that the store has for the node, but the node does not know.
-//! - `pool.rs`: claims for one queue and scales the workers. `workers.rs`: the worker set and its backlog.
+//! - `pool.rs`: claims for one queue and scales the workers. `running_pool.rs`: its end. `pool_requests.rs`: pools that are
+//!   added and removed while the node runs. `workers.rs`: the worker set and its backlog. `worker_sets.rs`: those of all pools.
 //!   `worker_loop.rs`: one worker. `attempt.rs`: one attempt from start to report. `prefetch.rs`: how far to claim ahead.
 //! - `finisher.rs`: batched reports. `maintenance.rs`: expire, make ready, prune, and report workers.
 //! - `start_backoff.rs`: backoff for workers that fail to start. `recycler.rs`: recycles workers on command.
@@ -27,15 +29,19 @@ mod leases;
 mod lifecycle;
 mod maintenance;
 mod node;
+mod node_handle;
 mod node_thread;
 mod orphans;
 mod outbox;
 mod pool;
+mod pool_requests;
 mod prefetch;
 mod presence;
 mod recycler;
+mod running_pool;
 mod schedules;
 mod session;
+mod sessions;
 mod settings_conflict;
 mod sizes;
 mod start_backoff;
@@ -43,6 +49,7 @@ mod steps;
 mod store_health;
 mod watched_store;
 mod worker_loop;
+mod worker_sets;
 mod workers;
 
 pub use config::{
@@ -51,8 +58,10 @@ pub use config::{
 };
 pub use lifecycle::NodeState;
 pub use node::{Drained, Ids, Node, NodeDeps, StartError, Stopper};
+pub use node_handle::NodeHandle;
 pub use ostler_schedule::{BadScheduleSpec, Interval, PlannedSchedule, ScheduleSpec};
 pub use outbox::EndListener;
+pub use pool_requests::AddPoolError;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};

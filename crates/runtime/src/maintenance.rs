@@ -10,6 +10,7 @@ use ostler_store::{Clock, Store};
 use tokio::sync::watch;
 
 use crate::lifecycle::NodeState;
+use crate::worker_sets::WorkerSets;
 use crate::workers::WorkerSet;
 
 /// Rows per batch.
@@ -26,7 +27,7 @@ pub(crate) struct Maintenance {
     pub(crate) every: Duration,
     pub(crate) heartbeat: Duration,
     pub(crate) retention: Retention,
-    pub(crate) worker_sets: Vec<WorkerSet>,
+    pub(crate) worker_sets: WorkerSets,
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
@@ -76,7 +77,7 @@ impl Maintenance {
     /// Reports the workers when they have changed and, while one is busy, at every heartbeat: so readers of the tables see
     /// that the node holds its leases.
     async fn report(&self, (reported, at): &mut (Vec<Worker>, Duration)) {
-        let workers: Vec<Worker> = self.worker_sets.iter().flat_map(WorkerSet::workers).collect();
+        let workers: Vec<Worker> = self.worker_sets.all().iter().flat_map(WorkerSet::workers).collect();
         let is_due = self.clock.uptime().saturating_sub(*at) >= self.heartbeat
             && workers.iter().any(|worker| worker.task.is_some());
         if (is_due || workers != *reported) && self.store.report(self.session, workers.clone()).await.is_ok()

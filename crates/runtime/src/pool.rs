@@ -17,6 +17,7 @@ use ostler_store::{MAX_CLAIM, MAX_MESSAGE_BYTES, Wakeups};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{PoolContext, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
@@ -46,6 +47,8 @@ pub(crate) struct Pool {
     workers: WorkerSet,
     size: watch::Receiver<PoolSize>,
     worker_tasks: JoinSet<()>,
+    /// Cancelled when the pool is removed while its node goes on.
+    ending: CancellationToken,
     /// Nothing is claimed ahead before this time.
     calm_until: Option<Instant>,
     /// Nothing is claimed beyond the idle workers before this time.
@@ -98,6 +101,7 @@ impl Pool {
             workers,
             size,
             worker_tasks: JoinSet::new(),
+            ending: CancellationToken::new(),
             calm_until: None,
             modest_until: None,
             late_at: Instant::now(),
@@ -111,14 +115,26 @@ impl Pool {
         self.workers.clone()
     }
 
-    /// Claims and runs until the node drains and the last attempt has ended. Returns what happened to the attempts that
+    pub(crate) fn ending(&self) -> CancellationToken {
+        self.ending.clone()
+    }
+
+    /// The state of the node, as far as this pool is concerned.
+    fn state(&self, node: NodeState) -> NodeState {
+        match node {
+            NodeState::Running if self.ending.is_cancelled() => NodeState::Draining,
+            NodeState::Running | NodeState::Draining | NodeState::Fenced | NodeState::Ended => node,
+        }
+    }
+
+    /// Claims and runs until the node drains, or the pool is removed, and the last attempt has ended. Returns what happened to the attempts that
     /// were running when the drain began.
     pub(crate) async fn serve(mut self) -> Drained {
         let mut state = self.lifecycle.watch();
         let mut stops = self.context.held.stops();
         let mut wakeups: Wakeups = self.context.store.wakeups();
         loop {
-            let now = *state.borrow_and_update();
+            let now = self.state(*state.borrow_and_update());
             self.give_up_overdue().await;
             let look = match now {
                 NodeState::Running => {
@@ -147,6 +163,7 @@ impl Pool {
                 ClaimResult::Filled => (false, None),
             };
             let until = gate.into_iter().fold(self.next_look(), Instant::min);
+            let ending = self.ending.clone();
             tokio::select! {
                 () = self.workers.changed() => {}
                 Some(_) = self.worker_tasks.join_next(), if !self.worker_tasks.is_empty() => {}
@@ -155,6 +172,7 @@ impl Pool {
                 _ = stops.changed() => self.give_back(self.workers.take_stopped()).await,
                 Ok(()) = self.size.changed() => self.resize().await,
                 _ = state.changed() => {}
+                () = ending.cancelled(), if now == NodeState::Running => {}
             }
         }
     }
@@ -276,7 +294,7 @@ impl Pool {
         let tasks = tasks.into_iter().zip(signals);
         let tasks = tasks.map(|(claimed, signals)| ClaimedTask { claimed, signals, since });
         // The state of the node may have changed during the claim.
-        if self.lifecycle.now() != NodeState::Running {
+        if self.state(self.lifecycle.now()) != NodeState::Running {
             return self.give_back(tasks.collect()).await;
         }
         self.workers.add(tasks, ahead / 2);

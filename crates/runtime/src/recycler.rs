@@ -8,7 +8,8 @@ use ostler_store::Store;
 use ostler_store::node_commands::{Reply, WorkerChoice};
 use tokio::sync::mpsc;
 
-use crate::workers::{RecycleReport, WorkerSet};
+use crate::worker_sets::WorkerSets;
+use crate::workers::RecycleReport;
 
 /// How often a reply is offered to an unavailable store.
 const TRIES: usize = 20;
@@ -26,7 +27,7 @@ pub(crate) struct RecycleRequest {
 pub(crate) struct Recycler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) session: SessionId,
-    pub(crate) worker_sets: Vec<WorkerSet>,
+    pub(crate) worker_sets: WorkerSets,
     pub(crate) requests: mpsc::Receiver<RecycleRequest>,
 }
 
@@ -34,7 +35,7 @@ impl Recycler {
     /// Runs until the heartbeat, which sends the commands, has stopped.
     pub(crate) async fn serve(mut self) {
         while let Some(RecycleRequest { number, pool, who }) = self.requests.recv().await {
-            let workers = self.worker_sets.iter().find(|workers| workers.pool() == pool);
+            let workers = self.worker_sets.all().into_iter().find(|workers| workers.pool() == pool);
             let RecycleReport { recycled, busy } =
                 workers.map(|workers| workers.recycle(who)).unwrap_or_default();
             self.answer(Reply { number, recycled, busy }).await;

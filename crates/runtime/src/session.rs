@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::PoolContext;
-use crate::config::{NodeConfig, TakeOver};
+use crate::config::{NodeConfig, PoolConfig, TakeOver};
 use crate::finisher::Finisher;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::heartbeat::LeaseKeeper;
@@ -28,10 +28,11 @@ use crate::outbox::OutboxDispatcher;
 use crate::pool::Pool;
 use crate::presence::{Subject, announce};
 use crate::recycler::Recycler;
+use crate::running_pool::RunningPool;
 use crate::schedules::Scheduler;
-use crate::settings_conflict;
+use crate::settings_conflict::{self, SettingsConflict};
 use crate::sizes::Sizes;
-use crate::workers::WorkerSet;
+use crate::worker_sets::WorkerSets;
 
 /// How long a draining node waits for the delivery of its last outbox entries. The rest is delivered later.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -58,10 +59,10 @@ pub(crate) enum Join {
 /// One session and the tasks that run under it.
 pub(crate) struct NodeSession {
     pub(crate) session: SessionId,
-    pub(crate) worker_sets: Vec<WorkerSet>,
+    pub(crate) worker_sets: WorkerSets,
     store: Arc<dyn Store>,
     lifecycle: NodeLifecycle,
-    pools: JoinSet<Drained>,
+    pools: Vec<RunningPool>,
     maintenance: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
     recycler: tokio::task::JoinHandle<()>,
@@ -102,7 +103,7 @@ impl NodeSession {
 
     /// Starts all parts of the session.
     fn work(deps: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
-        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages } = deps;
+        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages: _ } = deps;
         let NodeDeps { store, clock, ids } = parts;
         lifecycle.run();
         let (recycles, requests) = mpsc::channel(MAX_NODE_COMMANDS);
@@ -118,38 +119,7 @@ impl NodeSession {
             recycles,
         };
         let heartbeat = heartbeat.start()?;
-        let mut pools = JoinSet::new();
-        let mut worker_sets = Vec::new();
-        let (mut dispatchers, over) = (JoinSet::new(), CancellationToken::new());
-        for pool in &config.pools {
-            for listener in &pool.listeners {
-                let dispatcher = OutboxDispatcher {
-                    store: Arc::clone(store),
-                    session,
-                    queue: pool.queue.clone(),
-                    listener: Arc::clone(listener),
-                    poll: config.lease.poll,
-                    over: over.clone(),
-                    stages: stages.clone(),
-                };
-                dispatchers.spawn(dispatcher.serve());
-            }
-            let size = sizes.watch(pool);
-            let context = PoolContext {
-                stages: stages.clone(),
-                store: Arc::clone(store),
-                clock: Arc::clone(clock),
-                pool: pool.clone(),
-                held: lifecycle.held.clone(),
-                finisher: finisher.clone(),
-                memory: Arc::clone(&config.memory),
-                suspects: Mutex::default(),
-            };
-            let pool =
-                Pool::new(context, session, Arc::clone(ids), config.lease.poll, lifecycle.clone(), size);
-            worker_sets.push(pool.workers());
-            pools.spawn(pool.serve());
-        }
+        let worker_sets = WorkerSets::default();
         let recycler =
             Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), requests };
         let recycler = tokio::spawn(recycler.serve());
@@ -172,23 +142,69 @@ impl NodeSession {
             let (name, state) = (config.name.clone(), lifecycle.watch());
             tokio::spawn(announce(presence, Subject { session, name, worker_sets, clock, state }))
         });
-        let grace = config.pools.iter().map(|pool| pool.grace).max().unwrap_or_default();
-        let (store, lifecycle) = (Arc::clone(store), lifecycle.clone());
-        Ok(Self {
+        let mut begun = Self {
             session,
             worker_sets,
-            store,
-            lifecycle,
-            pools,
+            store: Arc::clone(store),
+            lifecycle: lifecycle.clone(),
+            pools: Vec::new(),
             maintenance,
             scheduler,
             recycler,
-            dispatchers,
-            over,
+            dispatchers: JoinSet::new(),
+            over: CancellationToken::new(),
             heartbeat,
             presence,
-            grace,
-        })
+            grace: Duration::ZERO,
+        };
+        config.pools.iter().for_each(|pool| begun.add_pool(deps, pool));
+        Ok(begun)
+    }
+
+    /// Starts to claim for a pool. The settings of its queue are written.
+    pub(crate) fn add_pool(&mut self, deps: &SessionDeps, pool: &PoolConfig) {
+        let SessionDeps { parts: NodeDeps { store, clock, ids }, config, lifecycle, finisher, sizes, stages } =
+            deps;
+        let over = self.over.child_token();
+        for listener in &pool.listeners {
+            let dispatcher = OutboxDispatcher {
+                store: Arc::clone(store),
+                session: self.session,
+                queue: pool.queue.clone(),
+                listener: Arc::clone(listener),
+                poll: config.lease.poll,
+                over: over.clone(),
+                stages: stages.clone(),
+            };
+            self.dispatchers.spawn(dispatcher.serve());
+        }
+        let context = PoolContext {
+            stages: stages.clone(),
+            store: Arc::clone(store),
+            clock: Arc::clone(clock),
+            pool: pool.clone(),
+            held: lifecycle.held.clone(),
+            finisher: finisher.clone(),
+            memory: Arc::clone(&config.memory),
+            suspects: Mutex::default(),
+        };
+        let (size, poll) = (sizes.watch(pool), config.lease.poll);
+        let serving = Pool::new(context, self.session, Arc::clone(ids), poll, lifecycle.clone(), size);
+        self.worker_sets.add(serving.workers());
+        self.grace = self.grace.max(pool.grace);
+        self.pools.push(RunningPool::start(serving, pool.grace, over));
+    }
+
+    /// The pool of this queue, which may be about to leave.
+    pub(crate) fn pool(&mut self, queue: &str) -> Option<&RunningPool> {
+        self.reap();
+        self.pools.iter().find(|pool| pool.queue() == queue)
+    }
+
+    /// Forgets pools that were removed and have ended: what they did is reported already.
+    fn reap(&mut self) {
+        self.pools.retain(|pool| !pool.is_gone());
+        while self.dispatchers.try_join_next().is_some() {}
     }
 
     /// The session is lost: waits until its stopped attempts have ended.
@@ -204,6 +220,7 @@ impl NodeSession {
         hurry: &CancellationToken,
         drained: &mut Drained,
     ) {
+        self.reap();
         let in_time = tokio::select! {
             biased;
             () = hurry.cancelled() => false,
@@ -259,24 +276,24 @@ impl NodeSession {
     /// session.
     async fn collect_in_time(&mut self, drained: &mut Drained) {
         let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, drained)).await;
-        self.pools.abort_all();
-        while self.pools.join_next().await.is_some() {}
+        self.pools.clear();
     }
 }
 
 /// Waits for all pools and adds up their results. If cancelled, the sum so far is kept.
-async fn collect(pools: &mut JoinSet<Drained>, drained: &mut Drained) {
-    while let Some(pool) = pools.join_next().await {
-        let pool = pool.unwrap_or_default();
-        drained.finished += pool.finished;
-        drained.handed_back += pool.handed_back;
+async fn collect(pools: &mut Vec<RunningPool>, drained: &mut Drained) {
+    while let Some(pool) = pools.last_mut() {
+        let Drained { finished, handed_back } = pool.ended().await;
+        pools.pop();
+        drained.finished += finished;
+        drained.handed_back += handed_back;
     }
 }
 
 /// Everything that must precede the first claim.
 async fn prepare(deps: &SessionDeps, session: SessionId, arrival: Join) -> Result<(), StartError> {
     let SessionDeps { parts: NodeDeps { store, .. }, config, .. } = deps;
-    bring_settings(store.as_ref(), session, config, arrival).await?;
+    bring_settings(store.as_ref(), session, &config.pools, config.take_over, arrival).await?;
     if arrival == Join::First && !config.schedules.is_empty() {
         bring_schedules(store.as_ref(), &config.schedules, store.now().await?).await?;
     }
@@ -304,27 +321,47 @@ async fn bring_schedules(
     Ok(())
 }
 
+/// Why the settings of queues were not applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    #[error(transparent)]
+    Store(#[from] ostler_store::Error),
+    /// Another live node has different ones.
+    #[error("{0}")]
+    Differs(SettingsConflict),
+}
+
+impl From<SettingsError> for StartError {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::Store(error) => Self::Store(error),
+            SettingsError::Differs(conflict) => Self::Differs(conflict),
+        }
+    }
+}
+
 /// Applies the configured queue settings, unless a live node has different ones. The node has joined before: of two that
 /// start at once, the later one sees the earlier.
-async fn bring_settings(
+pub(crate) async fn bring_settings(
     store: &dyn Store,
     session: SessionId,
-    config: &NodeConfig,
+    pools: &[PoolConfig],
+    take_over: TakeOver,
     arrival: Join,
-) -> Result<(), StartError> {
+) -> Result<(), SettingsError> {
     let nodes = store.survey().await?.nodes;
-    let difference = settings_conflict::difference(&nodes, session, &settings_conflict::text(&config.pools));
-    match (arrival, config.take_over, difference) {
+    let difference = settings_conflict::difference(&nodes, session, &settings_conflict::text(pools));
+    match (arrival, take_over, difference) {
         (Join::First, TakeOver::No, Some(difference)) | (Join::Again, _, Some(difference)) => {
-            return Err(StartError::Differs(difference));
+            return Err(SettingsError::Differs(difference));
         }
         (Join::Again, _, None) => return Ok(()),
         (Join::First, TakeOver::Yes, Some(_)) | (Join::First, _, None) => {}
     }
-    for pool in config.pools.iter().filter(|pool| !pool.settings.is_empty()) {
+    for pool in pools.iter().filter(|pool| !pool.settings.is_empty()) {
         store.configure(&pool.queue, pool.settings.clone()).await?;
     }
-    for pool in &config.pools {
+    for pool in pools {
         for listener in &pool.listeners {
             let subscription =
                 Subscription { name: listener.subscriber().to_owned(), wants: listener.wants() };

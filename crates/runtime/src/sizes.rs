@@ -2,7 +2,7 @@
 //! including across sessions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_store::{MAX_BATCH, MAX_CLAIM};
 use tokio::sync::watch;
@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use crate::config::{PoolConfig, PoolSize};
 
 /// The sizes of all pools by queue. Clones share the same state.
-#[derive(Clone)]
-pub(crate) struct Sizes(Arc<BTreeMap<String, PoolSizes>>);
+#[derive(Clone, Default)]
+pub(crate) struct Sizes(Arc<Mutex<BTreeMap<String, PoolSizes>>>);
 
 struct PoolSizes {
     size: watch::Sender<PoolSize>,
@@ -20,31 +20,36 @@ struct PoolSizes {
 }
 
 impl Sizes {
-    pub(crate) fn new(pools: &[PoolConfig]) -> Self {
-        let kept = |pool: &PoolConfig| {
-            let capacity = pool.executor.capacity().unwrap_or(usize::MAX);
-            (pool.queue.clone(), PoolSizes { size: watch::Sender::new(pool.size), capacity })
-        };
-        Self(Arc::new(pools.iter().map(kept).collect()))
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PoolSizes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the size of a pool.
+    /// Watches the size of a pool: as configured at first.
     pub(crate) fn watch(&self, pool: &PoolConfig) -> watch::Receiver<PoolSize> {
-        self.0
-            .get(&pool.queue)
-            .map_or_else(|| watch::Sender::new(pool.size).subscribe(), |kept| kept.size.subscribe())
+        let mut sizes = self.lock();
+        let kept = sizes.entry(pool.queue.clone()).or_insert_with(|| PoolSizes {
+            size: watch::Sender::new(pool.size),
+            capacity: pool.executor.capacity().unwrap_or(usize::MAX),
+        });
+        kept.size.subscribe()
+    }
+
+    /// Forgets a pool that was removed.
+    pub(crate) fn forget(&self, queue: &str) {
+        self.lock().remove(queue);
     }
 
     /// The maximum number of workers of all pools together.
     pub(crate) fn most(&self) -> usize {
-        self.0.values().map(|kept| kept.size.borrow().max).sum()
+        self.lock().values().map(|kept| kept.size.borrow().max).sum()
     }
 
     /// Resizes a pool, within what a node can hold. Pools of other nodes are ignored.
     pub(crate) fn resize(&self, pool: &str, min: u32, max: u32) {
-        let Some(PoolSizes { size, capacity }) = self.0.get(pool) else { return };
+        let sizes = self.lock();
+        let Some(PoolSizes { size, capacity }) = sizes.get(pool) else { return };
         let others: usize =
-            self.0.iter().filter(|(name, _)| *name != pool).map(|(_, kept)| kept.size.borrow().max).sum();
+            sizes.iter().filter(|(name, _)| *name != pool).map(|(_, kept)| kept.size.borrow().max).sum();
         let room = (MAX_BATCH / 2).saturating_sub(others).min(*capacity).clamp(1, MAX_CLAIM);
         let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let max = whole(max).clamp(1, room);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ostler_core::{Ending, Failure, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_core::{Ending, Failure, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_exec::{Executor, Vitals, WorkerFate};
 use ostler_store::calls::Claimed;
 use ostler_store::node_commands::WorkerChoice;
@@ -477,6 +477,11 @@ impl WorkerSet {
         records.into_iter().map(with_vitals).collect()
     }
 
+    /// The tasks that workers have taken.
+    pub(crate) fn tasks(&self) -> Vec<TaskId> {
+        self.lock().workers.values().filter_map(|worker| Some(worker.record.task?.0)).collect()
+    }
+
     /// How many workers run an attempt.
     pub(crate) fn running(&self) -> usize {
         let runs = |worker: &&WorkerEntry| {
@@ -540,8 +545,8 @@ impl SetState {
             Ending::Failed(_) => worker.record.failed += 1,
             Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
         }
-        // The current state: the pool may not have run since the drain began.
-        if state != NodeState::Running {
+        // The current state: the pool may not have run since the drain began. A pool that is removed drains alone.
+        if self.closing || state != NodeState::Running {
             match done.ending {
                 Ending::HandedBack | Ending::NodeDied => self.drained.handed_back += 1,
                 Ending::Success | Ending::Failed(_) | Ending::Cancelled => self.drained.finished += 1,

@@ -169,7 +169,7 @@ impl Subject {
             name: workers.pool().to_owned(),
             workers: workers.workers(),
         };
-        let pools = self.worker_sets.iter().map(pool).collect();
+        let pools = self.worker_sets.all().iter().map(pool).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         NodeSnapshot { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
     }

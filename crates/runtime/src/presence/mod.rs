@@ -39,7 +39,7 @@ use ostler_store::Clock;
 use tokio::sync::watch;
 
 use crate::lifecycle::NodeState;
-use crate::workers::WorkerSet;
+use crate::worker_sets::WorkerSets;
 
 /// The node that is announced.
 #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "the node is announced only to Redis"))]
@@ -47,7 +47,7 @@ pub(crate) struct Subject {
     pub(crate) session: SessionId,
     /// The display name of the node.
     pub(crate) name: String,
-    pub(crate) worker_sets: Vec<WorkerSet>,
+    pub(crate) worker_sets: WorkerSets,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Receiver<NodeState>,
 }

@@ -4,6 +4,7 @@ mod comeback;
 mod gates;
 mod node;
 mod orphans;
+mod pools;
 mod presence;
 mod scaling;
 mod schedules;

@@ -1,0 +1,118 @@
+//! Handles to a running node: what can be asked of it, and pools that come and go.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ostler_core::SessionId;
+use ostler_store::Store;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::{InvalidConfig, PoolConfig, TakeOver};
+use crate::lifecycle::{NodeLifecycle, NodeState};
+use crate::node::{Drained, Stopper};
+use crate::pool_requests::{AddPoolError, PoolRequest};
+use crate::session::{Join, bring_settings};
+use crate::sessions::CurrentSession;
+use crate::sizes::Sizes;
+use crate::store_health::StoreHealth;
+use crate::workers::WorkerSet;
+
+/// A handle to a running node. Clones refer to the same node, and do not keep it alive.
+#[derive(Clone)]
+pub struct NodeHandle {
+    pub(crate) requests: mpsc::Sender<PoolRequest>,
+    /// The node closes its store when it ends.
+    pub(crate) store: Weak<dyn Store>,
+    pub(crate) present: Arc<CurrentSession>,
+    pub(crate) lifecycle: NodeLifecycle,
+    pub(crate) written: watch::Sender<u64>,
+    pub(crate) stopper: Stopper,
+    pub(crate) sizes: Sizes,
+    pub(crate) health: StoreHealth,
+}
+
+impl NodeHandle {
+    /// The current session; a new one after the node was fenced and rejoined.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.present.session()
+    }
+
+    /// Watches the lifecycle state. A drain command shows up here; the owner of the node then drains it.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<NodeState> {
+        self.lifecycle.watch()
+    }
+
+    /// Changes whenever this node has written outcomes: a hint to query again.
+    #[must_use]
+    pub fn ends(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
+
+    /// The number of running attempts.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.present.lock().worker_sets.all().iter().map(WorkerSet::running).sum()
+    }
+
+    /// The maximum number of workers of all pools together, as configured or resized.
+    #[must_use]
+    pub fn most_workers(&self) -> usize {
+        self.sizes.most()
+    }
+
+    /// Current problems as sentences: workers that fail to start, and why a fenced node has not rejoined yet.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        let now = self.present.lock();
+        let sets = now.worker_sets.all();
+        let workers = sets.iter().filter_map(WorkerSet::trouble).map(|failure| failure.message);
+        workers.chain(now.trouble.clone()).collect()
+    }
+
+    /// The health of the store. If the store [is gone](StoreHealth::gone) because it was replaced, damaged or moved, the
+    /// node has stopped its work and its state is `Draining`; its owner must drain it.
+    #[must_use]
+    pub fn store_health(&self) -> StoreHealth {
+        self.health.clone()
+    }
+
+    /// Returns a handle that cuts a drain short.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Adds a pool: applies the settings of its queue and begins to claim. A node that is about to rejoin begins then. The
+    /// pool stays, across sessions, until it is removed or the node ends. Nodes that start later do not compare their
+    /// settings of this queue with it.
+    ///
+    /// # Errors
+    /// When the node cannot have it; nothing has been claimed then.
+    pub async fn add_pool(&self, pool: PoolConfig, take_over: TakeOver) -> Result<(), AddPoolError> {
+        self.ask(|answer| PoolRequest::Check(Box::new(pool.clone()), answer)).await?;
+        let (session, store) = (self.present.session(), self.store.upgrade().ok_or(AddPoolError::Ended)?);
+        bring_settings(store.as_ref(), session, std::slice::from_ref(&pool), take_over, Join::First).await?;
+        drop(store);
+        self.ask(|answer| PoolRequest::Add(Box::new(pool), answer)).await
+    }
+
+    async fn ask(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<(), InvalidConfig>>) -> PoolRequest,
+    ) -> Result<(), AddPoolError> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(request(answer)).await.map_err(|_| AddPoolError::Ended)?;
+        Ok(answered.await.map_err(|_| AddPoolError::Ended)??)
+    }
+
+    /// Removes the pool of this queue: it claims no more, running attempts may finish, and the rest is handed back after
+    /// `timeout`. Its workers are closed. `None` if the node has no such pool or has ended.
+    pub async fn remove_pool(&self, queue: &str, timeout: Duration) -> Option<Drained> {
+        let (drained, answered) = oneshot::channel();
+        let request = PoolRequest::Remove { queue: queue.to_owned(), timeout, drained };
+        self.requests.send(request).await.ok()?;
+        answered.await.ok()?
+    }
+}
