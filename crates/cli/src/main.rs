@@ -1,7 +1,7 @@
 //! The program `ostler`: parse, run, exit.
 //!
 //! - `args/`: command-line arguments. `commands/`: the commands, one file each. `print/`: output for people.
-//! - `hooks/`: actions for tasks that have failed for good.
+//! - `up/`: a node as a program, from start to stop. `hooks/`: actions for tasks that have failed for good.
 //! - `pool_kinds.rs`: the kinds of pools that a config may have.
 //! - `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
 
@@ -16,6 +16,7 @@ mod map;
 mod pool_kinds;
 mod print;
 mod store_location;
+mod up;
 
 use std::process::ExitCode;
 
@@ -26,12 +27,12 @@ const PANICKED: u8 = 101;
 
 fn main() -> ExitCode {
     // A node starts this program again as the supervisor of its children; nothing may run before that.
-    if std::env::args_os().nth(1).is_some_and(|word| word == commands::SUPERVISOR) {
-        return exit::end(commands::keep());
+    if std::env::args_os().nth(1).is_some_and(|word| word == up::SUPERVISOR) {
+        return exit::end(up::keep());
     }
     // Or as a child that tests the sandbox of a pool.
     if std::env::args_os().nth(1).is_some_and(|word| word == ostler_process::sandbox::PROBE) {
-        return exit::end(commands::try_sandbox());
+        return exit::end(up::sandbox::try_sandbox());
     }
     // The main thread's stack may be small (ulimit -s); this thread's is not.
     let work = || match args::parse() {

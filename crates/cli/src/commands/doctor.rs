@@ -9,11 +9,12 @@ use ostler_process::supervisor::{Contained, Containment};
 use ostler_store::SystemClock;
 use ostler_wire::system::{FindingView, Severity};
 
-use super::{Console, config, up};
+use super::{Console, config};
 use crate::config::{Config, ConfigError, StoreUrl};
 use crate::doctor::{Subject, examine};
 use crate::exit::{Code, refused};
 use crate::print::visible;
+use crate::up::start_supervisor;
 
 pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Result<Code> {
     // An invalid config is a finding, and must not prevent others.
@@ -50,7 +51,7 @@ fn store(
 
 /// How children would be contained: starts a supervisor, asks it, and stops it.
 async fn contained(containment: Containment) -> Result<Contained, String> {
-    let supervisor = up::start_supervisor(containment).await.map_err(|error| error.to_string())?;
+    let supervisor = start_supervisor(containment).await.map_err(|error| error.to_string())?;
     let contained = supervisor.containment();
     supervisor.stop().await;
     Ok(contained)

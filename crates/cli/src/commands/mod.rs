@@ -8,7 +8,6 @@ mod config;
 mod db;
 mod db_move;
 mod dead;
-mod descriptors;
 mod doctor;
 mod drain;
 mod job;
@@ -17,13 +16,11 @@ mod logs;
 mod map;
 mod nodes;
 mod payload;
-mod presence;
 mod queue;
 mod queues;
 mod recycle;
 mod resize;
 mod retry;
-mod sandbox;
 mod schedule;
 mod selection;
 mod show;
@@ -45,9 +42,7 @@ use crate::exit::Code;
 use crate::print::{Format, Out};
 use crate::store_location::StoreLocation;
 
-pub(crate) use descriptors::make_room;
-pub(crate) use sandbox::try_sandbox;
-pub(crate) use up::{SUPERVISOR, Signals, keep, machine, start_supervisor};
+pub(crate) use up::machine;
 
 /// What every command needs: which store, and where to print.
 struct Console {

@@ -15,7 +15,7 @@ use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
 
 use super::{DOCUMENTS, NAME, SHELL, SUMS};
-use crate::commands::SUPERVISOR;
+use crate::up::SUPERVISOR;
 
 /// The duration of a task: long enough for a kill to hit one.
 const READING: Duration = Duration::from_millis(15);

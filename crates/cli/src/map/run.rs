@@ -28,10 +28,11 @@ use super::report::{OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::tally::{CountedCommands, Tally};
 use crate::args::Map;
-use crate::commands::{Signals, machine, make_room, start_supervisor};
+use crate::commands::machine;
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
+use crate::up::{Signals, make_room, start_supervisor};
 
 /// The capacity of the channel for store events.
 const MAX_NEWS: usize = 16;
@@ -288,16 +289,12 @@ async fn enqueue_patiently(store: &dyn Store, plan: &JobPlan, job: JobId) -> Res
 }
 
 /// The node of a job is a separate node, and has the job's id in its name.
-pub(crate) fn node_name(program: &str, job: JobId) -> String {
+fn node_name(program: &str, job: JobId) -> String {
     let job = format!(", job {job}");
     format!("{}{job}", cut(program, MAX_NAME_BYTES - job.len()))
 }
 
-pub(crate) async fn start(
-    store: &Arc<dyn Store>,
-    supervisor: &Supervisor,
-    config: NodeConfig,
-) -> anyhow::Result<Node> {
+async fn start(store: &Arc<dyn Store>, supervisor: &Supervisor, config: NodeConfig) -> anyhow::Result<Node> {
     let ids = ostler::ids().context("cannot get random bytes from the system")?;
     let parts = NodeDeps { store: Arc::clone(store), clock: Arc::new(SystemClock), ids };
     let node = NodeConfig {

@@ -1,24 +1,20 @@
 //! Serves the jobs that `ostler map --detach` leaves to a running node: each gets a pool of its own while it lasts.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::JobId;
 use ostler_ops::jobs::{self, JobSpec, ServedBy};
 use ostler_process::Command;
-use ostler_process::supervisor::Containment;
-use ostler_runtime::{Drained, NodeConfig, NodeState};
-use ostler_store::calls::Retention;
-use ostler_store::jobs::{JobFilter, JobRecord};
+use ostler_process::supervisor::Supervisor;
+use ostler_runtime::{NodeHandle, TakeOver};
+use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::job::JobState;
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::run::{node_name, policy, pool_of, start};
-use crate::commands::start_supervisor;
-use crate::config::PresenceSettings;
+use super::run::{policy, pool_of};
 use crate::exit::say;
 
 /// The maximum number of jobs served at once; the others wait.
@@ -31,66 +27,48 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct JobServer {
     pub(crate) store: Arc<dyn Store>,
-    /// The name of the serving node.
-    pub(crate) name: String,
-    pub(crate) containment: Containment,
-    pub(crate) keep: Retention,
-    /// How long running tasks may take to finish when the node exits.
+    /// The serving node.
+    pub(crate) node: NodeHandle,
+    pub(crate) supervisor: Supervisor,
+    /// How long running tasks may take to finish when a job is over.
     pub(crate) patience: Duration,
-    /// Presence settings for the jobs' nodes.
-    pub(crate) presence: Option<PresenceSettings>,
-    /// Notified when the node of a job is asked to drain: it is part of this program, which then drains as a whole.
-    pub(crate) ordered: Arc<Notify>,
-}
-
-/// Whether the serving program is stopping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Going {
-    Not,
-    /// Running tasks may finish.
-    Drains,
-    /// Running tasks are killed and returned to the queue.
-    AtOnce,
 }
 
 impl JobServer {
-    /// Serves jobs until the program stops, and then until none of their tasks runs here. Returns what became of the running tasks.
-    pub(crate) async fn serve(self, mut going: watch::Receiver<Going>) -> Drained {
+    /// Serves jobs until it is dropped. Pools that it has added by then are the node's to drain.
+    pub(crate) async fn serve(self) {
         let mut news = self.store.control();
         let mut served = HashSet::new();
         let mut at_work = JoinSet::new();
+        // What was said last of each job that could not be served: it is tried again, and said once.
+        let mut said: HashMap<JobId, String> = HashMap::new();
         loop {
             news.arm();
             // If the store does not answer, the next poll may.
             for record in self.open_jobs().await.unwrap_or_default() {
                 let id = record.job.id;
                 if at_work.len() < MAX_SERVED && served.insert(id) {
-                    let (server, going) = (self.clone(), going.clone());
-                    at_work.spawn(async move {
-                        let drained = server.serve_one(&record, going).await.unwrap_or_else(|error| {
-                            say(&format!("stopped running job {id}: {error:#}"));
-                            Drained::default()
-                        });
-                        (id, drained)
-                    });
+                    let server = self.clone();
+                    at_work.spawn(async move { (id, server.serve_one(&record).await) });
                 }
             }
             tokio::select! {
-                Some(Ok((id, _))) = at_work.join_next() => {
+                Some(Ok((id, ended))) = at_work.join_next() => {
                     served.remove(&id);
+                    match ended.map_err(|error| format!("stopped running job {id}: {error:#}")) {
+                        Ok(()) => drop(said.remove(&id)),
+                        Err(why) => {
+                            if said.get(&id) != Some(&why) {
+                                say(&why);
+                            }
+                            said.insert(id, why);
+                        }
+                    }
                 }
                 () = news.wait() => {}
                 () = tokio::time::sleep(LOOK) => {}
-                _ = going.wait_for(|going| *going != Going::Not) => break,
             }
         }
-        let mut drained = Drained::default();
-        while let Some(ended) = at_work.join_next().await {
-            let ended = ended.map(|(_, ended)| ended).unwrap_or_default();
-            drained.finished += ended.finished;
-            drained.handed_back += ended.handed_back;
-        }
-        drained
     }
 
     /// Unfinished jobs left to nodes, oldest first.
@@ -109,46 +87,16 @@ impl JobServer {
         Ok(open)
     }
 
-    async fn serve_one(
-        &self,
-        record: &JobRecord,
-        mut going: watch::Receiver<Going>,
-    ) -> anyhow::Result<Drained> {
+    async fn serve_one(&self, record: &JobRecord) -> anyhow::Result<()> {
         let id = record.job.id;
         let spec: JobSpec = serde_json::from_str(&record.job.spec)?;
-        // A supervisor holds the liveness lock of one node, and this is a separate node.
-        let supervisor = start_supervisor(self.containment).await?;
-        let executor = Arc::new(Command::of_payload(supervisor.clone(), policy())?);
-        let pool = pool_of(executor, id, &spec);
-        let presence = self.presence.as_ref().map(PresenceSettings::of_a_node);
-        let config = NodeConfig {
-            retention: self.keep,
-            presence,
-            ..NodeConfig::new(node_name(&self.name, id), vec![pool])
-        };
-        let node = start(&self.store, &supervisor, config).await?;
+        let executor = Arc::new(Command::of_payload(self.supervisor.clone(), policy())?);
+        // If another process serves the same job, the newer one wins.
+        self.node.add_pool(pool_of(executor, id, &spec), TakeOver::Yes).await?;
         say(&format!("running job {id} ({})", record.job.name));
-        let mut state = node.state();
-        let over = tokio::select! {
-            over = self.until_over(id) => over,
-            () = goes(&mut state) => {
-                self.ordered.notify_one();
-                Ok(())
-            }
-            _ = going.wait_for(|going| *going != Going::Not) => Ok(()),
-            () = supervisor.gone() => Ok(()),
-        };
-        let stopper = node.stopper();
-        let mut draining = std::pin::pin!(node.drain(self.patience));
-        let drained = tokio::select! {
-            drained = &mut draining => drained,
-            () = at_once(&mut going) => {
-                stopper.stop_now();
-                draining.await
-            }
-        };
-        supervisor.stop().await;
-        over.map(|()| drained)
+        let over = self.until_over(id).await;
+        self.node.remove_pool(&queue_of(id), self.patience).await;
+        over
     }
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
@@ -162,19 +110,6 @@ impl JobServer {
             tokio::time::sleep(LOOK).await;
         }
     }
-}
-
-/// Waits until the program stops at once. A closed channel never does.
-async fn at_once(going: &mut watch::Receiver<Going>) {
-    if going.wait_for(|going| *going == Going::AtOnce).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Waits until a node is asked to drain, or stops.
-async fn goes(state: &mut watch::Receiver<NodeState>) {
-    let goes = |state: &NodeState| matches!(state, NodeState::Draining | NodeState::Ended);
-    let _ = state.wait_for(goes).await;
 }
 
 fn is_for_nodes(record: &JobRecord) -> bool {

@@ -133,29 +133,54 @@ fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
 }
 
 #[test]
-fn a_node_that_serves_a_job_is_drained_as_one_by_its_name_and_by_the_row_of_the_job() {
-    for by_job in [false, true] {
-        let place = Place::new();
-        place.write("ostler.toml", "name = \"anna\"\nserve_jobs = true\n");
-        let node = Running::start(place.command(["up"]));
-        node.line();
-        let words =
-            ["map", "--detach", "echo {} > began; while [ ! -e go ]; do sleep 0.05; done", ":::", "a"];
-        let job = place.done(words).trim().to_owned();
-        appears(&place.folder().join("began"));
-        let nodes = place.json(["nodes"]);
-        let of = |name: &str| nodes.as_array().expect("a list").iter().find(|node| node["name"] == name);
-        let row = format!("anna, job {job}");
-        let (whole, part) = (of("anna").expect("the node"), of(&row).expect("what serves the job"));
-        assert_eq!(whole["pid"], part["pid"], "{nodes}");
-        place.done(["drain", if by_job { row.as_str() } else { "anna" }]);
-        node.says("drain requested");
-        node.says("draining");
-        place.write("go", "");
-        assert_eq!(node.end().0, Some(0));
-        assert_eq!(place.json(["nodes"]), serde_json::json!([]));
-        assert_eq!(place.json(["job", "show", &job])["state"], "completed");
+fn a_node_that_serves_a_job_is_one_node_and_is_drained_with_the_job() {
+    let place = Place::new();
+    place.write("ostler.toml", "name = \"anna\"\nserve_jobs = true\n");
+    let node = Running::start(place.command(["up"]));
+    node.line();
+    let words = ["map", "--detach", "echo {} > began; while [ ! -e go ]; do sleep 0.05; done", ":::", "a"];
+    let job = place.done(words).trim().to_owned();
+    appears(&place.folder().join("began"));
+    let nodes = place.json(["nodes"]);
+    let names: Vec<&str> =
+        nodes.as_array().expect("a list").iter().filter_map(|node| node["name"].as_str()).collect();
+    assert_eq!(names, ["anna"]);
+    place.refused(["job", "rm", &job], 2, "is running in process");
+    place.done(["drain", "anna"]);
+    node.says("drain requested");
+    node.says("draining: waiting up to 30s for 1 running task");
+    place.write("go", "");
+    node.says("stopped: 1 tasks finished");
+    assert_eq!(node.end().0, Some(0));
+    assert_eq!(place.json(["nodes"]), serde_json::json!([]));
+    assert_eq!(place.json(["job", "show", &job])["state"], "completed");
+}
+
+#[test]
+fn four_jobs_are_served_at_once_and_the_others_wait_for_their_turn() {
+    let place = Place::new();
+    place.write("ostler.toml", "serve_jobs = true\n");
+    let node = Running::start(place.command(["up"]));
+    node.line();
+    let script = "echo {} > began-{}; while [ ! -e go-{} ]; do sleep 0.05; done";
+    let jobs: Vec<String> = ["a", "b", "c", "d", "e"]
+        .map(|item| place.done(["map", "--detach", script, ":::", item]).trim().to_owned())
+        .to_vec();
+    for item in ["a", "b", "c", "d"] {
+        appears(&place.folder().join(format!("began-{item}")));
     }
+    assert_eq!(place.json(["job", "show", &jobs[4]])["state"], "unfinished", "it waits");
+    place.write("go-b", "");
+    appears(&place.folder().join("began-e"));
+    for item in ["a", "c", "d", "e"] {
+        place.write(&format!("go-{item}"), "");
+    }
+    let until = Instant::now() + MAX_WAIT;
+    while jobs.iter().any(|job| place.json(["job", "show", job])["state"] != "completed") {
+        assert!(Instant::now() < until, "not all are done");
+    }
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
 }
 
 #[test]

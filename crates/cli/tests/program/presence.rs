@@ -178,20 +178,24 @@ fn the_memory_and_the_pids_of_workers_are_told() {
 }
 
 #[test]
-fn a_job_that_is_left_to_the_node_is_seen_as_a_node_of_its_own_while_it_lasts() {
+fn a_job_that_is_left_to_the_node_is_seen_among_its_pools_while_it_lasts() {
     let redis = PrivateRedis::start();
     let heard = redis.listen(CHANNEL);
     let place = Place::new();
-    place.write("ostler.toml", format!("serve_jobs = true\npresence.redis = \"{}\"\n", redis.url()));
+    let presence =
+        format!("presence = {{ redis = \"{}\", interval = \"100ms\", ttl = \"30s\" }}", redis.url());
+    place.write("ostler.toml", format!("serve_jobs = true\n{presence}\n"));
     let node = Running::start(place.command(["up"]));
     assert!(node.line().contains("ready"));
-    let first = next(&heard);
-    place.done(["map", "--detach", "echo", "{}", ":::", "a", "b"]);
-    let of_another = |sort: &'static str| {
-        let wanted = |event: &Value| event["type"] == sort && event["node"] != first["node"];
-        until(sort, || Some(next(&heard)).filter(wanted))
-    };
-    assert_eq!(of_another("node_online")["node"], of_another("node_offline")["node"]);
+    assert_eq!(next(&heard)["pools"], json!([]));
+    let job =
+        place.done(["map", "--detach", "while [ ! -e go ]; do sleep 0.05; done; echo", "{}", ":::", "a"]);
+    let busy =
+        until("the job has a pool", || Some(next(&heard)).filter(|event| event["pools"][0]["busy"] == 1));
+    let name = busy["pools"][0]["name"].as_str().expect("a name");
+    assert!(name.contains(job.trim()), "{busy}");
+    place.write("go", "");
+    until("the pool is gone", || Some(next(&heard)).filter(|event| event["pools"] == json!([])));
     goes(node);
 }
 

@@ -1,6 +1,6 @@
 //! Jobs found by id, by name or by fingerprint, their views, and who runs them.
 
-use ostler_core::{JobId, StateName};
+use ostler_core::{JobId, State, StateName};
 use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
 use ostler_store::{Error, Store};
@@ -113,6 +113,26 @@ pub fn server(survey: &Survey, job: JobId) -> Option<&NodeRecord> {
     survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive).find(serves)
 }
 
+/// The same, also when the node holds tasks of the job and has not reported its workers yet.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn serving(store: &dyn Store, job: JobId) -> Result<Option<NodeRecord>, Error> {
+    let survey = store.survey().await?;
+    if let Some(node) = server(&survey, job) {
+        return Ok(Some(node.clone()));
+    }
+    for state in [StateName::Claimed, StateName::Running] {
+        let filter = Filter { queue: Some(queue_of(job)), state: Some(state), ..Filter::default() };
+        for task in store.list(filter, None, 1).await?.tasks {
+            if let State::Claimed { session, .. } | State::Running { session, .. } = task.state {
+                return Ok(survey.nodes.into_iter().find(|node| node.session == session));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Who has to run the items of a job that no process is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobRunner {
@@ -137,7 +157,7 @@ impl JobRunner {
     /// # Errors
     /// When the store cannot be read.
     pub async fn awaited(store: &dyn Store, id: JobId) -> Result<Option<Self>, OpsError> {
-        if server(&store.survey().await?, id).is_some() {
+        if serving(store, id).await?.is_some() {
             return Ok(None);
         }
         let waiting = by_id(store, id).await?.filter(|record| record.counts.queued > 0);

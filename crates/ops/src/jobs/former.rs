@@ -6,7 +6,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_wire::job::JobState;
 
-use super::find::{made_from, server};
+use super::find::{made_from, serving};
 use super::manage::{cancel_tasks, replay_tasks};
 use super::plan::JobPlan;
 use super::spec::JobSpec;
@@ -115,7 +115,7 @@ async fn give_up(store: &dyn Store, found: JobRecord) -> Result<Option<Supersede
     if found.counts.open() == 0 {
         return Ok(None);
     }
-    if let Some(node) = server(&store.survey().await?, job) {
+    if let Some(node) = serving(store, job).await? {
         return Ok(Some(Superseded::Running { job, pid: node.pid }));
     }
     let items = cancel_tasks(store, job).await?;

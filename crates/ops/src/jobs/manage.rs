@@ -7,7 +7,7 @@ use ostler_store::views::Filter;
 use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependents};
 use ostler_wire::job::{JobAction, JobActionView};
 
-use super::find::{find, server};
+use super::find::{find, serving};
 use crate::error::{OpsError, Refusal, Unsuccessful};
 
 /// Tasks removed in one batch.
@@ -73,7 +73,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
             break;
         }
     }
-    if let Some(node) = server(&store.survey().await?, id) {
+    if let Some(node) = serving(store, id).await? {
         return Err(Refusal::JobRunning { job: id, pid: node.pid, node: node.name.clone() }.into());
     }
     cancel_tasks(store, id).await?;

@@ -13,7 +13,7 @@ pub mod results;
 mod spec;
 mod template;
 
-pub use find::{FailedItem, JobRunner, by_id, existing, find, list, server, show, view};
+pub use find::{FailedItem, JobRunner, by_id, existing, find, list, server, serving, show, view};
 pub use item::Item;
 pub use spec::{ItemPayload, JobSpec, ServedBy};
 pub use template::{ItemData, UnknownPlaceholder, quoted_if_needed};

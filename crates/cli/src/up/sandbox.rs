@@ -13,7 +13,7 @@ pub(crate) fn try_sandbox() -> anyhow::Result<Code> {
 }
 
 /// Hides the store from every sandbox in the config.
-pub(super) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Config> {
+pub(crate) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Config> {
     let hidden = match store {
         StoreUrl::Sqlite(path) => vec![std::path::absolute(path)?],
         // A file system cannot hide a database; its address is never passed to a child.

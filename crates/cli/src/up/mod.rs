@@ -1,0 +1,183 @@
+//! A node as a program: services that are started in order, followed until the node is to stop, and stopped in reverse.
+//!
+//! - `service.rs`: the list of services. `supervisor.rs`, `store_watcher.rs`, `node.rs`, `jobs.rs`: one service each.
+//! - `pools.rs`: the pools of the config, with executors and hooks. `sandbox.rs`: their sandboxes are tested before anything runs in them.
+//! - `presence.rs`: whether the presence in Redis works. `signals.rs`: SIGTERM and SIGINT. `descriptors.rs`: the limit of open files.
+
+mod descriptors;
+mod jobs;
+mod node;
+mod pools;
+mod presence;
+pub(crate) mod sandbox;
+mod service;
+mod signals;
+mod store_watcher;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ostler_config::Resources;
+use ostler_process::supervisor::Supervisor;
+use ostler_runtime::{Drained, NodeConfig, NodeHandle, TakeOver};
+
+use crate::config::{Config, DetachedJobs, duration};
+use crate::exit::{Code, refused, say};
+use crate::map::serve::JobServer;
+use crate::store_location::{StoreLocation, refusal};
+pub(crate) use descriptors::make_room;
+use jobs::JobService;
+use node::{NodeService, StopCause, follow};
+use presence::Watcher;
+use service::Services;
+pub(crate) use signals::Signals;
+use store_watcher::StoreWatcher;
+use supervisor::SupervisorService;
+pub(crate) use supervisor::{SUPERVISOR, keep, start_supervisor};
+
+/// What a node is started with.
+pub(crate) struct NodePlan {
+    pub(crate) place: StoreLocation,
+    pub(crate) config: Config,
+    pub(crate) name: String,
+    pub(crate) take_over: TakeOver,
+}
+
+/// A node that is up.
+pub(crate) struct UpNode {
+    pub(crate) node: NodeHandle,
+    pub(crate) supervisor: Supervisor,
+    presence: Option<Watcher>,
+}
+
+/// Runs a node until it is stopped; `announce` is called when it is up.
+pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNode)) -> anyhow::Result<Code> {
+    let mut signals = Signals::listen()?;
+    let mut services = Services::default();
+    let started = tokio::select! {
+        started = start(&plan, &mut services) => started,
+        () = signals.next() => Ok(None),
+    };
+    let mut up = match started {
+        Ok(Some(up)) => up,
+        Ok(None) => {
+            services.stop(Duration::ZERO).await;
+            return Ok(Code::Interrupted);
+        }
+        Err(error) => {
+            services.stop(Duration::ZERO).await;
+            return Err(error);
+        }
+    };
+    announce(&plan, &up);
+    let cause = tokio::select! {
+        () = signals.next() => StopCause::ToGo,
+        why = follow(&up.node, up.presence.as_mut()) => why,
+        () = up.supervisor.gone() => StopCause::WithoutSupervisor,
+    };
+    if matches!(cause, StopCause::WithoutSupervisor) {
+        services.stop(Duration::ZERO).await;
+        let sentence = "the supervisor process was killed, so no task can run; restart the node";
+        return Err(refused(Code::WorkFailed, sentence));
+    }
+    let patience = plan.config.shutdown_timeout;
+    let drained = drain(&up.node, &mut services, patience, &mut signals).await;
+    if let Some(error) = up.node.store_health().trouble() {
+        return Err(refusal(error))
+            .context("the store did not accept all results; the tasks concerned will run again");
+    }
+    match cause {
+        StopCause::ToGo if drained.handed_back > 0 => {
+            let patience = duration::show(patience);
+            let sentence = format!(
+                "some tasks did not finish within the shutdown_timeout of {patience}; they were returned to the queue"
+            );
+            Err(refused(Code::WorkFailed, sentence))
+        }
+        StopCause::ToGo => Ok(Code::Done),
+        StopCause::StoreGone(error) => Err(refusal(error)),
+        StopCause::Nothing | StopCause::WithoutSupervisor => {
+            Err(refused(Code::WorkFailed, "the node stopped unexpectedly; restart it"))
+        }
+    }
+}
+
+/// Starts the services in order. What was started before an error stays in the list.
+async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<Option<UpNode>> {
+    let NodePlan { place, config, name, take_over } = plan;
+    // While this process is small: the supervisor is a copy of it.
+    let supervisor = start_supervisor(config.containment).await?;
+    services.started(SupervisorService(supervisor.clone()));
+    let resources = Resources::default().with(supervisor.clone());
+    let mut pools = pools::build(&config.pools, &resources)?;
+    make_room(pools.iter().map(|pool| pool.size.max).sum())?;
+    let store = store_watcher::open(place).await?;
+    let (watcher, store_news) = StoreWatcher::start();
+    services.started(watcher);
+    sandbox::prove_all(&config.pools, &resources).await?;
+    let replaced = pools::complete(&mut pools, &config.pools, &store, place.bounds(), &resources).await?;
+    let (announced, presence) = config.presence.as_ref().map(Watcher::of).unzip();
+    let plain = NodeConfig {
+        take_over: *take_over,
+        presence: announced,
+        store_news: Some(store_news),
+        ..NodeConfig::new(name.clone(), Vec::new())
+    };
+    let node = NodeService::start(config, pools, Arc::clone(&store), &resources, plain).await?;
+    let handle = node.handle();
+    services.started(node);
+    for queue in replaced {
+        say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
+    }
+    match config.jobs {
+        DetachedJobs::Served => services.started(JobService::start(JobServer {
+            store,
+            node: handle.clone(),
+            supervisor: supervisor.clone(),
+            patience: config.shutdown_timeout,
+        })),
+        DetachedJobs::Left => {}
+    }
+    Ok(Some(UpNode { node: handle, supervisor, presence }))
+}
+
+/// Stops all services. A second signal kills running attempts; a third one exits immediately.
+async fn drain(
+    node: &NodeHandle,
+    services: &mut Services,
+    patience: Duration,
+    signals: &mut Signals,
+) -> Drained {
+    let running = match node.running() {
+        1 => "1 running task".to_owned(),
+        many => format!("{many} running tasks"),
+    };
+    say(&format!(
+        "draining: waiting up to {} for {running}; signal again (Ctrl-C) to stop now",
+        duration::show(patience)
+    ));
+    let mut draining = std::pin::pin!(async {
+        let drained = services.stop(patience).await;
+        say(&format!(
+            "stopped: {} tasks finished, {} returned to the queue",
+            drained.finished, drained.handed_back
+        ));
+        drained
+    });
+    tokio::select! {
+        drained = &mut draining => return drained,
+        () = signals.next() => {}
+    }
+    say("second signal: killing running tasks and returning them to the queue");
+    node.stopper().stop_now();
+    tokio::select! {
+        _ = draining => {}
+        () = signals.next() => {}
+    }
+    // Nothing is waited for any longer. The supervisor notices that this process has exited and kills the remaining children.
+    std::process::exit(Code::Interrupted.number().into());
+}
