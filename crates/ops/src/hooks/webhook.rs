@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, class_of_status};
-use ureq::http::Uri;
-use ureq::http::header::LOCATION;
-use ureq::{Agent, Error};
+use ostler_http::{
+    AddressRules, HeaderName, HeaderValue, HttpClient, HttpLimits, HttpRequest, Proxies, Uri, header,
+};
 
 use super::{HookAttempt, HookError, HookNotice};
 
@@ -44,46 +44,43 @@ impl fmt::Display for WebAddress {
     }
 }
 
+/// The header by which a receiver recognizes a repeated notice.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 pub struct Webhook {
-    agent: Agent,
+    client: HttpClient,
     address: WebAddress,
+    timeout: Duration,
 }
 
 impl Webhook {
     #[must_use]
     pub fn new(address: WebAddress, timeout: Duration) -> Self {
-        let config = Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            // Redirects are not followed: only the configured host receives the dead letter.
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")))
-            .build();
-        Self { agent: config.into(), address }
+        // The address is the operator's own, and often of this machine.
+        Self { client: HttpClient::new(AddressRules::Any, Proxies::Environment), address, timeout }
     }
 }
 
 #[async_trait]
 impl HookAttempt for Webhook {
-    // The agent has the timeout, which covers connecting too.
+    // The request has the timeout, which covers connecting too.
     async fn run(&self, notice: &HookNotice, _timeout: Duration) -> Result<(), HookError> {
-        let (agent, uri, body) = (self.agent.clone(), self.address.0.clone(), notice.view.json());
-        let key = format!("{}-{}", notice.task, notice.sequence);
-        // The request blocks a thread of the blocking pool, for no longer than its timeout.
-        let posting = tokio::task::spawn_blocking(move || {
-            let request =
-                agent.post(uri).header("Content-Type", "application/json").header("Idempotency-Key", key);
-            request.send(body)
-        });
-        let Ok(answered) = posting.await else { return Err(HookError::MayPass("it panicked".to_owned())) };
-        let answer = answered.map_err(missed)?;
-        let status = answer.status();
+        let mut request = HttpRequest::post(self.address.0.clone(), notice.view.json())
+            .with_header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .with_limits(HttpLimits::within(self.timeout));
+        if let Ok(key) = HeaderValue::from_str(&format!("{}-{}", notice.task, notice.sequence)) {
+            request = request.with_header(IDEMPOTENCY_KEY, key);
+        }
+        // Without an answer, a retry may succeed: the host's name, network or certificate may be fixed.
+        let answer =
+            self.client.send(request).await.map_err(|error| HookError::MayPass(error.to_string()))?;
+        let status = answer.status;
         if status.is_success() {
             return Ok(());
         }
         if status.is_redirection() {
-            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+            // Redirects are not followed: only the configured host receives the dead letter.
+            let to = answer.location().unwrap_or("nowhere");
             return Err(HookError::Never(format!(
                 "it answered {status}, a redirect to {to}; redirects are not followed: configure the final address"
             )));
@@ -100,12 +97,6 @@ impl HookAttempt for Webhook {
             | ErrorClass::Budget => HookError::MayPass(sentence),
         })
     }
-}
-
-/// No answer came. A retry may succeed: the host's name, network or certificate may be fixed.
-#[allow(clippy::needless_pass_by_value, reason = "it is what a failed call gives")]
-fn missed(error: Error) -> HookError {
-    HookError::MayPass(error.to_string())
 }
 
 #[cfg(test)]
