@@ -15,12 +15,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ostler-sqlite", &["ostler-core", "ostler-store", "ostler-sql"]),
     ("ostler-postgres", &["ostler-core", "ostler-store", "ostler-sql"]),
     ("ostler-exec", &["ostler-core"]),
-    ("ostler-process", &["ostler-core", "ostler-exec"]),
-    ("ostler-agent", &["ostler-core", "ostler-exec", "ostler-process"]),
-    ("ostler-isolate", &["ostler-core", "ostler-exec", "ostler-process"]),
+    // The reader of the config file, and the contract of pool kinds. It knows no store.
+    ("ostler-config", &["ostler-core", "ostler-exec"]),
+    // Requests to elsewhere.
+    ("ostler-http", &["ostler-core"]),
+    ("ostler-process", &["ostler-core", "ostler-exec", "ostler-config"]),
+    ("ostler-agent", &["ostler-core", "ostler-exec", "ostler-config", "ostler-http", "ostler-process"]),
+    ("ostler-isolate", &["ostler-core", "ostler-exec", "ostler-config", "ostler-http", "ostler-process"]),
     ("ostler-runtime", &["ostler-core", "ostler-store", "ostler-schedule", "ostler-exec"]),
     ("ostler-wire", &["ostler-core", "ostler-store", "ostler-schedule"]),
-    ("ostler-ops", &["ostler-core", "ostler-store", "ostler-schedule", "ostler-wire"]),
+    ("ostler-ops", &["ostler-core", "ostler-store", "ostler-schedule", "ostler-wire", "ostler-http"]),
     ("ostler-server", &["ostler-core", "ostler-store", "ostler-wire", "ostler-ops"]),
     ("ostler", &LIBRARY),
     ("ostler-cli", &EVERYTHING),
@@ -54,6 +58,8 @@ const LIBRARY: [&str; 11] = [
     "ostler-sqlite",
     "ostler-postgres",
     "ostler-exec",
+    "ostler-config",
+    "ostler-http",
     "ostler-process",
     "ostler-agent",
     "ostler-isolate",
@@ -70,6 +76,8 @@ const EVERYTHING: [&str; 14] = [
     "ostler-sqlite",
     "ostler-postgres",
     "ostler-exec",
+    "ostler-config",
+    "ostler-http",
     "ostler-process",
     "ostler-agent",
     "ostler-isolate",
@@ -85,8 +93,15 @@ const FOR_TESTS: [&str; 2] = ["ostler-testkit", "ostler-conformance"];
 const TERMINAL: [&str; 6] = ["clap", "clap_complete", "anstream", "indicatif", "ratatui", "crossterm"];
 
 /// Crates that run work, or depend on one that does.
-const EXECUTORS: [&str; 6] =
-    ["ostler-exec", "ostler-process", "ostler-agent", "ostler-isolate", "ostler-runtime", "ostler"];
+const EXECUTORS: [&str; 7] = [
+    "ostler-exec",
+    "ostler-config",
+    "ostler-process",
+    "ostler-agent",
+    "ostler-isolate",
+    "ostler-runtime",
+    "ostler",
+];
 
 /// A crate with its dependencies, from its manifest.
 struct Member {
