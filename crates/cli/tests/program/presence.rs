@@ -188,8 +188,7 @@ fn a_job_that_is_left_to_the_node_is_seen_among_its_pools_while_it_lasts() {
     let node = Running::start(place.command(["up"]));
     assert!(node.line().contains("ready"));
     assert_eq!(next(&heard)["pools"], json!([]));
-    let job =
-        place.done(["map", "--detach", "while [ ! -e go ]; do sleep 0.05; done; echo", "{}", ":::", "a"]);
+    let job = place.done(["map", "--detach", "while [ ! -e go ]; do sleep 0.05; done; echo {}", ":::", "a"]);
     let busy =
         until("the job has a pool", || Some(next(&heard)).filter(|event| event["pools"][0]["busy"] == 1));
     let name = busy["pools"][0]["name"].as_str().expect("a name");
