@@ -17,8 +17,8 @@ pub mod size;
 pub use expand::{ExpandError, is_name};
 pub use fault::{ConfigError, ConfigErrors, ConfigFault};
 pub use pool_kind::{
-    BuildContext, BuildError, ClaimAhead, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
-    SpecObject, WritablePath,
+    BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
+    PoolSpec, SpecObject, WritablePath,
 };
 pub use resources::Resources;
 pub use section::{ConfigReader, FoundValue, Section, nearest};

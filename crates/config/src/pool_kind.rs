@@ -90,14 +90,24 @@ impl BuildError {
     }
 }
 
-/// A setting that is valid but deserves attention: for `ostler config --check` and `ostler doctor`.
+/// Something about a pool that deserves attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFinding {
     /// For programs; never changes.
     pub code: &'static str,
+    pub level: FindingLevel,
     pub sentence: String,
     /// What to do about it; may be empty.
     pub advice: &'static str,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingLevel {
+    /// The pool cannot work.
+    Error,
+    Warning,
+    Info,
 }
 
 /// A path that the work of a pool may change, although it is confined.
@@ -149,8 +159,14 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Settings that deserve attention.
+    /// Settings that are valid but deserve attention: for `ostler config --check` and `ostler doctor`.
     fn findings(&self, _pool: &str) -> Vec<PoolFinding> {
+        Vec::new()
+    }
+
+    /// What is wrong on this machine, for `ostler doctor`: a login that is missing, a service that does not answer. It changes
+    /// nothing, and has some seconds.
+    async fn examine(&self, _pool: &str) -> Vec<PoolFinding> {
         Vec::new()
     }
 

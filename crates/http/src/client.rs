@@ -33,7 +33,7 @@ pub enum Proxies {
     #[default]
     Environment,
     /// This one for everything.
-    One(String),
+    One(Uri),
 }
 
 /// Sends requests. Clones share their settings.
@@ -50,7 +50,9 @@ impl HttpClient {
         let proxies = match (&rules, proxies) {
             (AddressRules::Public { .. }, _) | (_, Proxies::None) => None,
             (AddressRules::Any, Proxies::Environment) => Some(Matcher::from_env()),
-            (AddressRules::Any, Proxies::One(proxy)) => Some(Matcher::builder().all(proxy).build()),
+            (AddressRules::Any, Proxies::One(proxy)) => {
+                Some(Matcher::builder().all(proxy.to_string()).build())
+            }
         };
         let agent = HeaderValue::from_static(concat!("ostler/", env!("CARGO_PKG_VERSION")));
         Self { agent, connector: Arc::new(Connector::new(rules, proxies)) }

@@ -46,7 +46,7 @@ impl RunningPool {
 
     /// Waits until its last attempt has ended.
     pub(crate) async fn ended(&mut self) -> Drained {
-        // A pool that panicked or was aborted has nothing to report.
+        // A pool that panicked or was aborted drops its sender, last of all, and has nothing to report.
         let ended = self.drained.wait_for(Option::is_some).await;
         ended.map(|drained| drained.unwrap_or_default()).unwrap_or_default()
     }
@@ -102,6 +102,7 @@ impl LeavingPool {
             }
         };
         self.pool.abort();
+        self.pool.ended().await;
         let _ = tokio::time::timeout(LAST_REPORTS, self.finisher.written_so_far()).await;
         self.pool.over.cancel();
         self.worker_sets.remove(self.pool.queue());

@@ -276,7 +276,9 @@ impl NodeSession {
     /// session.
     async fn collect_in_time(&mut self, drained: &mut Drained) {
         let _ = tokio::time::timeout(self.grace * 3, collect(&mut self.pools, drained)).await;
-        self.pools.clear();
+        self.pools.iter().for_each(RunningPool::abort);
+        // What they held is given up when this returns.
+        collect(&mut self.pools, &mut Drained::default()).await;
     }
 }
 

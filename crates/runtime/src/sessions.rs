@@ -128,8 +128,11 @@ impl Supervisor {
         Drained::default()
     }
 
-    /// Answers a request; without a session, for the next one.
+    /// Answers a request; without a session, for the next one. A node that is to drain answers none.
     fn obey(&mut self, session: Option<&mut NodeSession>, request: PoolRequest) {
+        if self.deps.lifecycle.leaving().is_cancelled() {
+            return;
+        }
         match request {
             PoolRequest::Check(pool, answer) => {
                 let _ = answer.send(self.admits(session, &pool));

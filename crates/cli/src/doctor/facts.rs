@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_config::{FindingLevel, PoolFinding};
 use ostler_ops::doctor::facts::{ConfigFacts, ContainedBy, DoctorFacts, Site, StoreFacts, StoreLook};
 use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::supervisor::Contained;
@@ -27,10 +28,11 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
         .as_ref()
         .and_then(|read| read.as_ref().ok())
         .and_then(|config| Some(config.presence.as_ref()?.redis.clone()));
-    let config = config.map(|read| match read {
-        Ok(config) => good_config(&config),
-        Err(error) => ConfigFacts::Broken(error.to_string()),
-    });
+    let config = match config {
+        Some(Ok(config)) => Some(good_config(&config).await),
+        Some(Err(error)) => Some(ConfigFacts::Broken(error.to_string())),
+        None => None,
+    };
     let (site, opened) = match store {
         None => (None, Err(StoreLook::Unnamed)),
         Some(StoreUrl::Sqlite(path)) => (Some(Site::File(site::look(&path))), open(path, clock).await),
@@ -128,22 +130,44 @@ async fn connect(address: &Address) -> Result<Box<dyn Store>, StoreLook> {
     tokio::time::timeout(MAX_ANSWER, opening).await.unwrap_or(Err(StoreLook::Silent(MAX_ANSWER)))
 }
 
-fn good_config(config: &Config) -> ConfigFacts {
+async fn good_config(config: &Config) -> ConfigFacts {
     let queues = config.pools.iter().map(|pool| pool.name.clone()).collect();
     let missing = |pool: &PoolSettings| {
         let programs = pool.executor.programs().into_iter().filter(|program| !is_program(program));
         programs.map(|program| (pool.name.clone(), program)).collect::<Vec<_>>()
     };
-    ConfigFacts::Good {
-        queues,
-        missing_programs: config.pools.iter().flat_map(missing).collect(),
-        pools: config
-            .pools
-            .iter()
-            .flat_map(PoolSettings::findings)
-            .map(|of| FindingView::warning(of.code, of.sentence, of.advice))
-            .collect(),
+    let mut pools = Vec::new();
+    for pool in &config.pools {
+        pools.extend(pool.findings().into_iter().map(view));
+        pools.extend(examined(pool).await.into_iter().map(view));
     }
+    ConfigFacts::Good { queues, missing_programs: config.pools.iter().flat_map(missing).collect(), pools }
+}
+
+fn view(found: PoolFinding) -> FindingView {
+    let PoolFinding { code, level, sentence, advice } = found;
+    match level {
+        FindingLevel::Error => FindingView::error(code, sentence, advice),
+        FindingLevel::Warning => FindingView::warning(code, sentence, advice),
+        FindingLevel::Info => FindingView::info(code, sentence, advice),
+    }
+}
+
+/// What the kind of a pool finds on this machine, within the time of a query.
+async fn examined(pool: &PoolSettings) -> Vec<PoolFinding> {
+    let examining = pool.executor.examine(&pool.name);
+    tokio::time::timeout(MAX_ANSWER, examining).await.unwrap_or_else(|_| {
+        vec![PoolFinding {
+            code: "pool-silent",
+            level: FindingLevel::Warning,
+            sentence: format!(
+                "Pool \"{}\" could not be examined within {} s",
+                pool.name,
+                MAX_ANSWER.as_secs()
+            ),
+            advice: "",
+        }]
+    })
 }
 
 /// Whether a program of this name would be found.

@@ -59,18 +59,14 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
     let mut signals = Signals::listen()?;
     let mut services = Services::default();
     let started = tokio::select! {
-        started = start(&plan, &mut services) => started,
-        () = signals.next() => Ok(None),
+        started = start(&plan, &mut services) => Some(started),
+        () = signals.next() => None,
     };
     let mut up = match started {
-        Ok(Some(up)) => up,
-        Ok(None) => {
+        Some(Ok(up)) => up,
+        unfinished @ (None | Some(Err(_))) => {
             services.stop(Duration::ZERO).await;
-            return Ok(Code::Interrupted);
-        }
-        Err(error) => {
-            services.stop(Duration::ZERO).await;
-            return Err(error);
+            return unfinished.map_or(Ok(Code::Interrupted), |started| started.map(|_| Code::Done));
         }
     };
     announce(&plan, &up);
@@ -107,7 +103,7 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
 }
 
 /// Starts the services in order. What was started before an error stays in the list.
-async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<Option<UpNode>> {
+async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNode> {
     let NodePlan { place, config, name, take_over } = plan;
     // While this process is small: the supervisor is a copy of it.
     let supervisor = start_supervisor(config.containment).await?;
@@ -142,7 +138,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<Optio
         })),
         DetachedJobs::Left => {}
     }
-    Ok(Some(UpNode { node: handle, supervisor, presence }))
+    Ok(UpNode { node: handle, supervisor, presence })
 }
 
 /// Stops all services. A second signal kills running attempts; a third one exits immediately.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_config::{
-    BuildContext, BuildError, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec, Resources, Section,
+    BuildContext, BuildError, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
+    Resources, Section,
 };
 use ostler_core::{Overrides, StateName};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
@@ -19,7 +20,7 @@ use super::node::NodeService;
 use super::pools;
 use super::service::Services;
 use crate::config::{self, Config};
-use crate::doctor::{Subject, examine};
+use crate::doctor::{Severity, Subject, examine};
 
 /// The list of kinds, with one more line.
 const KINDS: config::Kinds<'_> = &[&CommandKind, &ProcessKind, &GreeterKind];
@@ -65,8 +66,14 @@ impl PoolSpec for Greeter {
 
     fn findings(&self, pool: &str) -> Vec<PoolFinding> {
         let sentence = format!("pool.{pool}.greeting: it is loud");
-        let loud = PoolFinding { code: "greeting-loud", sentence, advice: "Greet quietly" };
+        let level = FindingLevel::Warning;
+        let loud = PoolFinding { code: "greeting-loud", level, sentence, advice: "Greet quietly" };
         Some(loud).filter(|_| self.greeting.ends_with('!')).into_iter().collect()
+    }
+
+    async fn examine(&self, pool: &str) -> Vec<PoolFinding> {
+        let sentence = format!("The bell of \"{pool}\" is broken");
+        vec![PoolFinding { code: "bell-broken", level: FindingLevel::Error, sentence, advice: "" }]
     }
 
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
@@ -153,13 +160,15 @@ fn what_it_cannot_be_built_without_is_named() {
 #[tokio::test]
 async fn its_findings_and_missing_programs_are_the_doctors_too() {
     let config = read("greeting = \"hello!\"").expect("it is valid");
-    assert_eq!(config.pools[0].findings().len(), 1);
+    assert_eq!(config.pools[0].findings().len(), 1, "a check of the file examines no machine");
     let subject =
         Subject { store: None, config: Some(Ok(config)), containment: None, clock: Arc::new(SystemClock) };
     let found = examine(subject).await.findings;
-    let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
-    assert_eq!(codes, ["program-missing", "greeting-loud"], "{found:?}");
-    assert!(found[0].sentence.contains("no-such-bell"), "{found:?}");
+    let told: Vec<(&str, Severity)> = found.iter().map(|finding| (finding.code, finding.severity)).collect();
+    let [error, warning] = [Severity::Error, Severity::Warning];
+    let expected = [("bell-broken", error), ("program-missing", error), ("greeting-loud", warning)];
+    assert_eq!(told, expected, "{found:?}");
+    assert!(found[1].sentence.contains("no-such-bell"), "{found:?}");
 }
 
 #[test]

@@ -14,10 +14,17 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A node whose pool has these lines.
 fn up(place: &Place, lines: &str) -> Running {
+    up_with(place, lines, &[])
+}
+
+/// The same, with these environment variables.
+fn up_with(place: &Place, lines: &str, variables: &[(&str, &str)]) -> Running {
     let pool = "[lease]\npoll = \"200ms\"\n[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\n\
                 retry = { attempts = 1 }\n";
     place.write("ostler.toml", format!("{pool}{lines}\n"));
-    let node = Running::start(place.command(["up"]));
+    let mut command = place.command(["up"]);
+    command.envs(variables.iter().copied());
+    let node = Running::start(command);
     assert!(node.line().contains("ready"));
     node
 }
@@ -153,6 +160,19 @@ fn a_webhook_is_posted_and_tried_again_until_it_is_taken() {
     second.answer("204 No Content");
     ends(node);
     assert_eq!(place.done(["logs", &id]), "why\n", "all is well: no warning");
+}
+
+#[test]
+fn a_webhook_goes_through_the_proxy_of_the_environment() {
+    let place = Place::new();
+    let (proxy, address) = server();
+    let lines = "on_failed.webhook = \"http://hooks.invalid/dead\"";
+    let node = up_with(&place, lines, &[("http_proxy", &address)]);
+    fail(&place);
+    let passed_on = Request::take(&proxy);
+    assert!(passed_on.head.starts_with("POST http://hooks.invalid/dead HTTP/1.1\r\n"), "{}", passed_on.head);
+    passed_on.answer("204 No Content");
+    ends(node);
 }
 
 #[test]

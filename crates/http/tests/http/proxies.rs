@@ -7,7 +7,8 @@ use crate::server::{Reply, Server, pieces};
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
 fn behind(proxy: &Server, rules: AddressRules) -> HttpClient {
-    HttpClient::new(rules, Proxies::One(format!("http://anna:secret@127.0.0.1:{}", proxy.port)))
+    let proxy = format!("http://anna:secret@127.0.0.1:{}", proxy.port).parse().expect("an address");
+    HttpClient::new(rules, Proxies::One(proxy))
 }
 
 #[tokio::test]

@@ -59,7 +59,8 @@ async fn a_trusted_server_is_read_and_an_unknown_or_misnamed_one_is_refused() {
 async fn a_tunnel_through_a_proxy_is_encrypted_from_end_to_end() {
     let (server, authority) = server().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let proxy = format!("http://127.0.0.1:{}", listener.local_addr().expect("it is bound").port());
+    let near = listener.local_addr().expect("it is bound").port();
+    let proxy = format!("http://127.0.0.1:{near}").parse().expect("an address");
     let port = server.port;
     let tunnel = tokio::spawn(async move {
         let (mut near, _) = listener.accept().await.expect("a client");

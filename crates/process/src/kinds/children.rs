@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use ostler_config::{BuildContext, FoundValue, PoolFinding, Section, WritablePath, is_name};
+use ostler_config::{BuildContext, FindingLevel, FoundValue, PoolFinding, Section, WritablePath, is_name};
 use ostler_core::visible;
 
 use super::SUPERVISOR;
@@ -123,6 +123,7 @@ pub(super) fn findings(pool: &str, sandbox: Option<&Sandbox>) -> Vec<PoolFinding
         Network::None | Network::Open => None,
         Network::Unix => Some(PoolFinding {
             code: "sandbox-unix-sockets",
+            level: FindingLevel::Warning,
             sentence: format!(
                 "{} = \"unix\": its children can connect to any Unix socket of this machine, such as that of a container \
                  engine, a database or the session bus, with the rights of the node's user",
@@ -135,6 +136,7 @@ pub(super) fn findings(pool: &str, sandbox: Option<&Sandbox>) -> Vec<PoolFinding
         Attributes::Fixed => None,
         Attributes::Changeable => Some(PoolFinding {
             code: "sandbox-chmod",
+            level: FindingLevel::Warning,
             sentence: format!(
                 "{} = true: its children can change the modes and times of every file of the node's user, including the store's",
                 key("chmod")

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_config::{
-    BuildContext, BuildError, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec, Section,
-    WritablePath,
+    BuildContext, BuildError, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
+    Section, WritablePath,
 };
 use ostler_core::visible;
 use ostler_exec::Executor;
@@ -126,7 +126,7 @@ impl CommandPolicy {
         );
         let advice = "The guide to processes shows how, for example: command = [\"sh\", \"-c\", \"convert \\\"$1\\\"\", \"sh\", \
                       \"{{ payload.file }}\"]";
-        Some(PoolFinding { code: "script-injection", sentence, advice })
+        Some(PoolFinding { code: "script-injection", level: FindingLevel::Warning, sentence, advice })
     }
 }
 
