@@ -13,6 +13,7 @@ use hyper::{Method, Request, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::address::AddressRules;
 use crate::error::HttpError;
@@ -167,8 +168,8 @@ async fn tunnel(
     let broken = |error: hyper::Error| proxy_error(proxy, &error.to_string());
     let authority = format!("{}:{}", target.host, target.port);
     let (mut sender, driver) = http1::handshake(TokioIo::new(plain)).await.map_err(broken)?;
-    // Ends with the connection, which the upgraded stream takes over.
-    tokio::spawn(driver.with_upgrades());
+    // Aborted if the proxy is given up. It is not needed once the upgraded stream has taken the connection over.
+    let _driver = AbortOnDropHandle::new(tokio::spawn(driver.with_upgrades()));
     let mut ask = Request::new(Empty::<Bytes>::new());
     *ask.method_mut() = Method::CONNECT;
     *ask.uri_mut() = authority.parse().map_err(|_| HttpError::Address("it has no host".to_owned()))?;

@@ -8,6 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc};
 
+/// Requests that are kept; more than any test sends.
+const MAX_REQUESTS: usize = 64;
+
 /// What a server does with a connection, after it has read the request.
 #[derive(Clone)]
 pub(crate) enum Reply {
@@ -21,7 +24,7 @@ pub(crate) enum Reply {
 
 pub(crate) struct Server {
     pub(crate) port: u16,
-    requests: Mutex<mpsc::UnboundedReceiver<String>>,
+    requests: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Server {
@@ -40,14 +43,14 @@ impl Server {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
-        let (sent, requests) = mpsc::unbounded_channel();
+        let (sent, requests) = mpsc::channel(MAX_REQUESTS);
         let wrap = Arc::new(wrap);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (wrapped, reply, sent) = (wrap(stream), reply.clone(), sent.clone());
                 tokio::spawn(async move {
                     if let Some(mut stream) = wrapped.await {
-                        let _ = sent.send(read_request(&mut stream).await);
+                        let _ = sent.send(read_request(&mut stream).await).await;
                         answer(stream, reply).await;
                     }
                 });
