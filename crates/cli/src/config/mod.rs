@@ -1,6 +1,6 @@
 //! The config: `ostler.toml`, read once and valid by construction.
 //!
-//! [`reference`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
+//! [`reference()`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
 
 mod folders;
 mod hooks;
