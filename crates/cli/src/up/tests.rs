@@ -15,12 +15,13 @@ use ostler_runtime::NodeConfig;
 use ostler_store::views::TaskRef;
 use ostler_store::{Bounds, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempStore};
+use ostler_wire::system::Severity;
 
 use super::node::NodeService;
 use super::pools;
 use super::service::Services;
 use crate::config::{self, Config};
-use crate::doctor::{Severity, Subject, examine};
+use crate::doctor::{Subject, examine};
 
 /// The list of kinds, with one more line.
 const KINDS: config::Kinds<'_> = &[&CommandKind, &ProcessKind, &GreeterKind];
@@ -163,7 +164,7 @@ async fn its_findings_and_missing_programs_are_the_doctors_too() {
     assert_eq!(config.pools[0].findings().len(), 1, "a check of the file examines no machine");
     let subject =
         Subject { store: None, config: Some(Ok(config)), containment: None, clock: Arc::new(SystemClock) };
-    let found = examine(subject).await.findings;
+    let found = examine(subject).await;
     let told: Vec<(&str, Severity)> = found.iter().map(|finding| (finding.code, finding.severity)).collect();
     let [error, warning] = [Severity::Error, Severity::Warning];
     let expected = [("bell-broken", error), ("program-missing", error), ("greeting-loud", warning)];

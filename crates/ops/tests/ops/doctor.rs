@@ -40,8 +40,7 @@ fn what_the_caller_found_on_the_machine_is_judged() {
     let config = ConfigFacts::Good {
         queues: Vec::new(),
         missing_programs: vec![("shell".to_owned(), "no-such-program".to_owned())],
-        open_doors: vec![door.clone()],
-        warnings: Vec::new(),
+        pools: vec![door.clone()],
     };
     let fault = PresenceFault { sentence: "it does not answer".to_owned(), advice: "Start it." };
     let presence = PresenceFacts { address: "redis://a".to_owned(), fault: Some(fault) };
