@@ -296,9 +296,11 @@ pub async fn record_conversation<T: Tx>(
     let sql = "SELECT session, prompt, usage FROM ostler.conversation WHERE task = $1 AND token = $2";
     let (mut session, mut prompt, mut usage) = match tx.row(sql, params![slot, token]).await? {
         None => (None, None, Vec::new()),
-        Some(row) => {
-            (row.get::<Option<String>>(0)?, row.get::<Option<u64>>(1)?, usage_from::<T>(row.get(2)?)?)
-        }
+        Some(row) => (
+            row.get::<Option<String>>(0)?,
+            row.get::<Option<u64>>(1)?,
+            usage_from::<T>(&row.get::<String>(2)?)?,
+        ),
     };
     for (number, event) in (first..).zip(events) {
         match event {
@@ -329,9 +331,9 @@ pub async fn record_conversation<T: Tx>(
     Ok(())
 }
 
-fn usage_from<S: Snapshot>(text: String) -> Result<Vec<Usage>, S::Error> {
+fn usage_from<S: Snapshot>(text: &str) -> Result<Vec<Usage>, S::Error> {
     let rows: Vec<UsageRow> =
-        serde_json::from_str(&text).map_err(|error| S::unreadable(Unreadable(error.to_string())))?;
+        serde_json::from_str(text).map_err(|error| S::unreadable(Unreadable(error.to_string())))?;
     Ok(rows.into_iter().map(Usage::from).collect())
 }
 
@@ -352,7 +354,7 @@ pub async fn conversations<S: Snapshot>(
             Some(event) => read_prompt(snapshot, slot, event).await?,
             None => None,
         };
-        let usage = usage_from::<S>(row.get(3)?)?;
+        let usage = usage_from::<S>(&row.get::<String>(3)?)?;
         found.insert(row.get(0)?, Conversation { session: row.get(1)?, prompt, usage });
     }
     Ok(found)

@@ -18,7 +18,7 @@ pub(super) struct Kept {
 impl MemoryState {
     /// Adds an outbox entry for the task's current state, if its queue wants one.
     pub(super) fn note_end(&mut self, slot: Slot, outcome: Option<&Outcome>) {
-        let subscribers = self.queue_settings(slot).subscribers.clone();
+        let subscribers = self.queue_settings(slot).subscribers;
         let at = self.now;
         let task = self.task(slot);
         let Some(what) = end_kind(&task.state, outcome) else { return };

@@ -322,7 +322,7 @@ async fn prompt_session_and_usage_stay_with_their_attempt(s: &Scene) {
         prompt: Some(PromptRef { event: 3, bytes: 10, text: "Review it.".to_owned() }),
         usage: vec![spent("big", 15, Some(507)), spent("small", 1, None)],
     };
-    assert_eq!(conversations(s, id).await, [first.clone()], "while it runs");
+    assert_eq!(conversations(s, id).await, std::slice::from_ref(&first), "while it runs");
     s.finish(lease, failure(ErrorClass::Transient)).await;
     s.pass(TTL);
     s.store.make_ready(10).await.expect("make_ready answers");

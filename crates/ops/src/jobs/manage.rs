@@ -74,7 +74,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
         }
     }
     if let Some(node) = serving(store, id).await? {
-        return Err(Refusal::JobRunning { job: id, pid: node.pid, node: node.name.clone() }.into());
+        return Err(Refusal::JobRunning { job: id, pid: node.pid, node: node.name }.into());
     }
     cancel_tasks(store, id).await?;
     let mut removed = 0;
