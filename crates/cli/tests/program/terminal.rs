@@ -67,7 +67,7 @@ fn hostile(hands: &Hands) -> String {
         EventBody::ToolCall { call: text(), tool: text(), input: text() },
         EventBody::Session { id: text() },
         EventBody::Usage(Usage { model: Some(text()), ..Usage::default() }),
-        EventBody::Stdout { text: payload.clone() },
+        EventBody::Stdout { text: payload },
     ]);
     hands.wait(hands.store.append(task.lease.as_ref(), events)).expect("they are appended");
     let text = || Some(HOSTILE.to_owned());
