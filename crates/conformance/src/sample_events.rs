@@ -1,6 +1,8 @@
 //! Events of every kind, for cases and random sequences.
 
-use ostler_core::{Cost, EventBody, Level, LogStream, Role, StateName, Timestamp, ToolStatus, Usage};
+use ostler_core::{
+    Cost, EventBody, Level, LogStream, Role, StateName, Timestamp, ToolStatus, Usage, beginning,
+};
 
 /// One event of each kind, in the order of `EventKind::ALL`, with this text.
 #[must_use]
@@ -19,7 +21,7 @@ pub fn one_of_each(text: &str) -> Vec<EventBody> {
         EventBody::Log { level: Level::Error, stream: LogStream::Stderr, text: text() },
         EventBody::Message { role: Role::User, text: text() },
         EventBody::ToolCall { call: "call-1".to_owned(), tool: "Read".to_owned(), input: text() },
-        EventBody::Progress { done: 3, total: Some(10), note: Some(text()) },
+        EventBody::Progress { done: 3, total: Some(10), note: Some(beginning(&text(), 100).to_owned()) },
         EventBody::Warning { text: text() },
         EventBody::File { path: "a/ä.txt".to_owned(), size: 7, sha256: "ab".repeat(32) },
         EventBody::Stdout { text: text() },

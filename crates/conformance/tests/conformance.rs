@@ -47,7 +47,9 @@ async fn races_have_one_winner() {
 async fn sequences_find_each_missing_check_and_say_the_seed() {
     for check in Check::ALL {
         let run =
-            tokio::spawn(async move { sequences::run(&without(check), &memory(), SEQUENCES, OPS, 1).await });
+            tokio::spawn(
+                async move { sequences::run(&without(check), &memory(), SEQUENCES * 4, OPS, 1).await },
+            );
         let panic = run.await.expect_err("the stores differ").into_panic();
         let said = panic.downcast_ref::<String>().expect("a panic with words");
         assert!(said.contains("seed ") && said.contains("expected:"), "{check:?}: {said}");

@@ -11,8 +11,8 @@ use ostler_core::{EndKind, Overrides};
 use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
 use ostler_postgres::{Address, Postgres};
 use ostler_runtime::{
-    EndListener, LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch, Presence, StoreNews,
-    TakeOver, Unclassed,
+    LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch, Presence, StoreNews, TakeOver,
+    Unclassed,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::SystemClock;
@@ -386,11 +386,7 @@ impl Builder {
             },
             settings: self.changes,
             unclassed: self.unclassed,
-            listeners: self
-                .callbacks
-                .map(|callbacks| Arc::new(callbacks) as Arc<dyn EndListener>)
-                .into_iter()
-                .collect(),
+            listeners: self.callbacks.map(Callbacks::into_listeners).unwrap_or_default(),
             ..PoolConfig::new(self.queue.clone(), executor, workers)
         };
         let name = format!("pid {}", std::process::id());

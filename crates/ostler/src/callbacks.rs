@@ -1,5 +1,6 @@
 //! Callbacks for completed tasks, failed tasks and attempts that are retried.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,15 +28,25 @@ pub struct AttemptEnded {
 
 type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// The name under which the callbacks of a queue are subscribed.
-const SUBSCRIBER: &str = "callbacks";
-
-/// The callbacks of a pool. Without any, the pool writes no outbox entries.
+/// The callbacks of a pool, at most one for each kind of outcome. Without any, the pool writes no outbox entries.
 #[derive(Clone, Default)]
-pub(crate) struct Callbacks {
-    completed: Option<Callback>,
-    failed: Option<Callback>,
-    retry: Option<Callback>,
+pub(crate) struct Callbacks(BTreeMap<&'static str, OutcomeCallback>);
+
+/// The callback for one kind of outcome. Each kind is a subscriber of its own: of two pools of a queue with different callbacks,
+/// neither takes what the other waits for.
+#[derive(Clone)]
+struct OutcomeCallback {
+    what: EndKind,
+    call: Callback,
+}
+
+/// The name under which a callback is subscribed.
+const fn subscriber(what: EndKind) -> &'static str {
+    match what {
+        EndKind::Completed => "on_completed",
+        EndKind::Failed => "on_failed",
+        EndKind::Retry => "on_retry",
+    }
 }
 
 impl Callbacks {
@@ -44,42 +55,29 @@ impl Callbacks {
         F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        let callback: Callback = Arc::new(move |ended| Box::pin(callback(ended)));
-        *self.place(what) = Some(callback);
+        let call: Callback = Arc::new(move |ended| Box::pin(callback(ended)));
+        self.0.insert(subscriber(what), OutcomeCallback { what, call });
     }
 
-    fn place(&mut self, what: EndKind) -> &mut Option<Callback> {
-        match what {
-            EndKind::Completed => &mut self.completed,
-            EndKind::Failed => &mut self.failed,
-            EndKind::Retry => &mut self.retry,
-        }
-    }
-
-    fn of(&self, what: EndKind) -> Option<&Callback> {
-        match what {
-            EndKind::Completed => self.completed.as_ref(),
-            EndKind::Failed => self.failed.as_ref(),
-            EndKind::Retry => self.retry.as_ref(),
-        }
+    /// Each as a listener of its pool.
+    pub(crate) fn into_listeners(self) -> Vec<Arc<dyn EndListener>> {
+        self.0.into_values().map(|callback| Arc::new(callback) as Arc<dyn EndListener>).collect()
     }
 }
 
 #[async_trait]
-impl EndListener for Callbacks {
+impl EndListener for OutcomeCallback {
     fn subscriber(&self) -> &str {
-        SUBSCRIBER
+        subscriber(self.what)
     }
 
     fn wants(&self) -> OutboxFilter {
-        EndKind::ALL.into_iter().filter(|what| self.of(*what).is_some()).collect()
+        OutboxFilter::NONE.with(self.what)
     }
 
     async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
-        // Another process may have asked for more outcomes than this one.
-        let Some(callback) = self.of(entry.what) else { return Ok(()) };
         let OutboxEntry { attempt, at, failure, run_at, .. } = entry;
-        callback(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;
+        (self.call)(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;
         Ok(())
     }
 }

@@ -280,8 +280,9 @@ CREATE TABLE ostler.chunk(
 );
 ALTER TABLE ostler.chunk ALTER COLUMN bytes SET STORAGE EXTERNAL;
 ALTER TABLE ostler.telling RENAME TO outbox;
-ALTER TABLE ostler.outbox ADD COLUMN subscriber text COLLATE \"C\" NOT NULL DEFAULT 'callbacks',
+ALTER TABLE ostler.outbox ADD COLUMN subscriber text COLLATE \"C\" NOT NULL DEFAULT '',
     ADD COLUMN taken integer NOT NULL DEFAULT 0;
+UPDATE ostler.outbox SET subscriber = CASE what WHEN 0 THEN 'on_completed' WHEN 1 THEN 'on_failed' ELSE 'on_retry' END;
 DROP INDEX ostler.telling_untold;
 ALTER INDEX ostler.telling_taken RENAME TO outbox_taken;
 ALTER INDEX ostler.telling_task RENAME TO outbox_task;

@@ -246,16 +246,15 @@ pub fn subscribers_text(subscribers: &Subscribers) -> Option<String> {
     (!all.is_empty()).then(|| serde_json::to_string(&all).expect("it has only texts"))
 }
 
-/// The subscriber of a queue whose text names outcomes alone, as versions without names have written it.
-const NAMELESS: &str = "callbacks";
-
 /// The subscribers that a text has. Words of later versions are ignored.
 pub fn subscribers_from(text: Option<String>) -> Readable<Subscribers> {
     let wants = |text: &str| text.split(' ').filter_map(EndKind::named).collect::<OutboxFilter>();
     match text {
         None => Ok(Subscribers::default()),
+        // Versions without names have written the outcomes alone.
         Some(text) if !text.starts_with('{') => {
-            Ok([(NAMELESS.to_owned(), wants(&text))].into_iter().collect())
+            let named = |what: EndKind| (format!("on_{}", what.name()), OutboxFilter::NONE.with(what));
+            Ok(text.split(' ').filter_map(EndKind::named).map(named).collect())
         }
         Some(text) => {
             let all: BTreeMap<String, String> =

@@ -179,7 +179,8 @@ CREATE TABLE chunk(
     PRIMARY KEY(task, owner, part)
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE telling RENAME TO outbox;
-ALTER TABLE outbox ADD COLUMN subscriber TEXT NOT NULL DEFAULT 'callbacks';
+ALTER TABLE outbox ADD COLUMN subscriber TEXT NOT NULL DEFAULT '';
+UPDATE outbox SET subscriber = CASE what WHEN 0 THEN 'on_completed' WHEN 1 THEN 'on_failed' ELSE 'on_retry' END;
 ALTER TABLE outbox ADD COLUMN taken INTEGER NOT NULL DEFAULT 0;
 DROP INDEX untold;
 DROP INDEX telling_task;

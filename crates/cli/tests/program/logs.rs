@@ -26,7 +26,7 @@ fn lines_are_printed_as_they_were_written() {
     let mut fields: Vec<&str> =
         events[0].as_object().expect("an object").keys().map(String::as_str).collect();
     fields.sort_unstable();
-    assert_eq!(fields, ["at", "data", "kind", "level", "number", "token"]);
+    assert_eq!(fields, ["at", "cut", "data", "kind", "level", "number", "stream", "token"]);
 }
 
 #[test]

@@ -126,7 +126,8 @@ pub async fn serving(store: &dyn Store, job: JobId) -> Result<Option<NodeRecord>
         let filter = Filter { queue: Some(queue_of(job)), state: Some(state), ..Filter::default() };
         for task in store.list(filter, None, 1).await?.tasks {
             if let State::Claimed { session, .. } | State::Running { session, .. } = task.state {
-                return Ok(survey.nodes.into_iter().find(|node| node.session == session));
+                let holds = |node: &NodeRecord| node.session == session && node.liveness == Liveness::Alive;
+                return Ok(survey.nodes.into_iter().find(holds));
             }
         }
     }

@@ -1,16 +1,18 @@
 //! Jobs: found, cancelled, retried, removed, and the results of their items.
 
+use std::time::Duration;
+
 use ostler_core::{ErrorClass, EventBody, Failure, Id, JobId, Outcome, StateName, TaskId};
 use ostler_ops::jobs::results::JobResults;
 use ostler_ops::jobs::{FailedItem, ItemPayload, JobRunner, JobSpec, ServedBy, find, manage, show};
-use ostler_ops::{Missing, Refusal, Unsuccessful};
+use ostler_ops::{Missing, Refusal};
 use ostler_store::Store as _;
 use ostler_store::calls::NewTask;
 use ostler_store::jobs::{NewJob, queue_of};
 use ostler_wire::bytes::ByteString;
 use ostler_wire::job::{JobAction, JobState};
 
-use crate::world::World;
+use crate::world::{TTL, World};
 
 const ITEMS: [&str; 3] = ["a", "b", "c"];
 
@@ -100,12 +102,14 @@ async fn a_job_that_runs_or_has_running_tasks_is_not_removed() {
 
     let other = world.node("bert", "{}").await;
     let held = world.claim(other, &queue_of(id), 1).await;
-    let partly = manage::remove(world.store(), "gzip").await.map(|view| view.tasks);
-    assert_eq!(partly, Err(Unsuccessful::JobHasTasks { job: id, removed: 2 }.into()));
-    world.store.leave(other).await.expect("it leaves");
+    let refused = manage::remove(world.store(), "gzip").await.map(|view| view.tasks);
+    let running = Refusal::JobRunning { job: id, pid: std::process::id(), node: "bert".to_owned() };
+    assert_eq!(refused, Err(running.into()), "it holds a task of the job");
+
+    world.clock.advance(TTL + Duration::from_millis(1));
     drop(held);
-    let removed = manage::remove(world.store(), &id.to_string()).await.expect("it is removed");
-    assert_eq!((removed.done, removed.tasks), (JobAction::Removed, 1));
+    let removed = manage::remove(world.store(), &id.to_string()).await.expect("the node is overdue");
+    assert_eq!((removed.done, removed.tasks), (JobAction::Removed, 3));
     assert!(find(world.store(), "gzip").await.is_err());
     for id in ids {
         assert_eq!(world.state(id).await, None);

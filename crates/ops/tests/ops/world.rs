@@ -14,7 +14,7 @@ use ostler_store::{Clock as _, Store};
 use ostler_testkit::{Ids, ManualClock, Memory};
 
 pub(crate) const QUEUE: &str = "mail";
-const TTL: Duration = Duration::from_secs(60);
+pub(crate) const TTL: Duration = Duration::from_secs(60);
 
 pub(crate) struct World {
     pub(crate) store: Memory,

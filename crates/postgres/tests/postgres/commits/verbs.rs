@@ -398,7 +398,7 @@ async fn notes(stage: &Stage) -> Vec<Case> {
         "told",
         async move { here.ack_outbox(session, deliveries).await.map_err(told) },
         async move |stage| {
-            let sql = "SELECT count(*) FROM ostler.telling t JOIN ostler.queue q ON q.id = t.queue WHERE q.name = $1";
+            let sql = "SELECT count(*) FROM ostler.outbox t JOIN ostler.queue q ON q.id = t.queue WHERE q.name = $1";
             let row = stage.direct.query_one(sql, &[&queue]).await.map_err(told)?;
             same(&row.get::<_, i64>(0), &0)
         },
