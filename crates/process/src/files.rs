@@ -196,10 +196,12 @@ mod tests {
     fn found(folder: &Path, patterns: &[&str]) -> Vec<String> {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let patterns = Patterns::new(&patterns).expect("they are right").expect("there are some");
-        let shown = |note| match note {
-            EventBody::File { path, size, .. } => format!("{path} {size}"),
-            EventBody::Warning { text: message } => message,
-            other => panic!("{other:?}"),
+        let shown = |note: EventBody| {
+            if let EventBody::File { path, size, .. } = &note {
+                return format!("{path} {size}");
+            }
+            let EventBody::Warning { text } = note else { panic!("{note:?}") };
+            text
         };
         matching(&opened(folder), &patterns, &AtomicBool::new(false)).map(shown).collect()
     }

@@ -240,13 +240,13 @@ mod tests {
         output.tell(&notes, most);
         let (mut bytes, mut warnings) = (Vec::new(), Vec::new());
         for note in std::iter::from_fn(|| heard.try_recv()) {
-            match note {
-                EventBody::Stdout { text: piece } => {
-                    assert!(piece.len() <= 64 * 1024, "it fits into an event");
-                    bytes.extend(serde_json::from_str::<Argument>(&piece).expect("JSON").0);
-                }
-                EventBody::Warning { text: warning } => warnings.push(warning),
-                other => panic!("{other:?}"),
+            if let EventBody::Stdout { text: piece } = &note {
+                assert!(piece.len() <= 64 * 1024, "it fits into an event");
+                bytes.extend(serde_json::from_str::<Argument>(piece).expect("JSON").0);
+            } else if let EventBody::Warning { text: warning } = note {
+                warnings.push(warning);
+            } else {
+                panic!("{note:?}");
             }
         }
         (bytes, warnings)

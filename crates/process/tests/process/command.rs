@@ -168,12 +168,10 @@ async fn a_signal_is_a_crash_with_the_end_of_stderr() {
 fn stdout(notes: &EventReceiver) -> (String, Vec<String>) {
     let (mut text, mut warnings) = (String::new(), Vec::new());
     for note in std::iter::from_fn(|| notes.try_recv()) {
-        match note {
-            EventBody::Stdout { text: piece } => {
-                text.push_str(&serde_json::from_str::<String>(&piece).expect("text"))
-            }
-            EventBody::Warning { text: warning } => warnings.push(warning),
-            _ => {}
+        if let EventBody::Stdout { text: piece } = &note {
+            text.push_str(&serde_json::from_str::<String>(piece).expect("text"));
+        } else if let EventBody::Warning { text: warning } = note {
+            warnings.push(warning);
         }
     }
     (text, warnings)

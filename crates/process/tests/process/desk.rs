@@ -106,9 +106,6 @@ pub(crate) fn heard(heard: &EventReceiver) -> Vec<EventBody> {
 
 /// The log lines among the notes.
 pub(crate) fn lines(notes: &EventReceiver) -> Vec<String> {
-    let line = |note| match note {
-        EventBody::Log { text: message, .. } => Some(message),
-        _ => None,
-    };
+    let line = |note| if let EventBody::Log { text, .. } = note { Some(text) } else { None };
     heard(notes).into_iter().filter_map(line).collect()
 }

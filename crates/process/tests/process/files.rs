@@ -22,10 +22,7 @@ fn leaving(script: &str, files: &[&str], each: &Path) -> CommandPolicy {
 }
 
 pub(crate) fn recorded(notes: &EventReceiver) -> Vec<(String, u64)> {
-    let file = |note| match note {
-        EventBody::File { path, size, .. } => Some((path, size)),
-        _ => None,
-    };
+    let file = |note| if let EventBody::File { path, size, .. } = note { Some((path, size)) } else { None };
     heard(notes).into_iter().filter_map(file).collect()
 }
 
