@@ -294,7 +294,7 @@ impl EventReceiver {
         one.pop().map(|queued| queued.body)
     }
 
-    /// Waits for events, and appends up to `most` of them, and as many as fit into [`MAX_WAITING_BYTES`], at least one. Returns
+    /// Waits for events, and appends up to `most` of them, and as many as fit into four megabytes, at least one. Returns
     /// how many; zero when the channel is closed and empty.
     pub async fn recv_many(&self, into: &mut Vec<QueuedEvent>, most: usize) -> usize {
         loop {
