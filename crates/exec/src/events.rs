@@ -139,21 +139,8 @@ impl Drop for SenderCount {
 
 /// No store takes a NUL, nor a text or a name without end.
 fn bounded(mut body: EventBody) -> EventBody {
-    let most = match body.kind() {
-        EventKind::Log | EventKind::Warning => MAX_LINE_BYTES,
-        EventKind::Message
-        | EventKind::ToolCall
-        | EventKind::Progress
-        | EventKind::File
-        | EventKind::Stdout
-        | EventKind::Prompt
-        | EventKind::Thinking
-        | EventKind::ToolResult
-        | EventKind::Usage
-        | EventKind::Session
-        | EventKind::Transition
-        | EventKind::Thinned => MAX_TEXT_BYTES,
-    };
+    let is_line = matches!(body.kind(), EventKind::Log | EventKind::Warning);
+    let most = if is_line { MAX_LINE_BYTES } else { MAX_TEXT_BYTES };
     let clean = |text: &mut String, most: usize| {
         if text.contains('\0') {
             *text = text.replace('\0', "\u{fffd}");

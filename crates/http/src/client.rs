@@ -32,7 +32,7 @@ pub enum Proxies {
     /// `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case, as they are when the client is made.
     #[default]
     Environment,
-    /// This one for everything.
+    /// One proxy for all requests.
     One(Uri),
 }
 

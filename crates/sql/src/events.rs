@@ -303,21 +303,12 @@ pub async fn record_conversation<T: Tx>(
         ),
     };
     for (number, event) in (first..).zip(events) {
-        match event {
-            EventBody::Prompt { .. } => prompt = Some(number),
-            EventBody::Session { id } => session = Some(id.clone()),
-            EventBody::Usage(new) => add_usage(&mut usage, new),
-            EventBody::Log { .. }
-            | EventBody::Progress { .. }
-            | EventBody::Message { .. }
-            | EventBody::Thinking { .. }
-            | EventBody::ToolCall { .. }
-            | EventBody::ToolResult { .. }
-            | EventBody::File { .. }
-            | EventBody::Warning { .. }
-            | EventBody::Stdout { .. }
-            | EventBody::Transition { .. }
-            | EventBody::Thinned { .. } => {}
+        if let EventBody::Usage(new) = event {
+            add_usage(&mut usage, new);
+        } else if let EventBody::Session { id } = event {
+            session = Some(id.clone());
+        } else if event.kind() == EventKind::Prompt {
+            prompt = Some(number);
         }
     }
     let usage = serde_json::to_string(&usage.iter().map(UsageRow::from).collect::<Vec<_>>())

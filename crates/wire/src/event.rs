@@ -17,7 +17,7 @@ pub struct EventView {
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
     /// `transition`, `thinned`, or `stdout`: standard output of a command that did not succeed.
     pub kind: &'static str,
-    /// The level of a log line: `debug`, `info`, `warn` or `error`; null for everything else.
+    /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
     pub level: Option<&'static str>,
     /// The text of the event; for an event without one, a line for people.
     pub data: String,
@@ -75,22 +75,7 @@ impl From<&Usage> for UsageView {
 impl From<&Event> for EventView {
     fn from(event: &Event) -> Self {
         let Event { number, at, token, body, cut } = event;
-        let level = match body {
-            EventBody::Log { level, .. } => Some(level.name()),
-            EventBody::Progress { .. }
-            | EventBody::Prompt { .. }
-            | EventBody::Message { .. }
-            | EventBody::Thinking { .. }
-            | EventBody::ToolCall { .. }
-            | EventBody::ToolResult { .. }
-            | EventBody::File { .. }
-            | EventBody::Usage(_)
-            | EventBody::Session { .. }
-            | EventBody::Warning { .. }
-            | EventBody::Stdout { .. }
-            | EventBody::Transition { .. }
-            | EventBody::Thinned { .. } => None,
-        };
+        let level = if let EventBody::Log { level, .. } = body { Some(level.name()) } else { None };
         let (kind, data) = (body.kind().name(), text(body));
         let (at, fields) = ((*at).into(), fields(body));
         Self { number: *number, at, token: *token, kind, level, data, cut: *cut, fields }

@@ -238,24 +238,13 @@ impl MemoryState {
         for body in events {
             let number = entry.events.len() as u64 + 1;
             let conversation = entry.conversations.entry(token).or_default();
-            match &body {
-                EventBody::Prompt { text } => {
-                    let (bytes, text) = (text.len() as u64, beginning(text, PROMPT_SHOWN).to_owned());
-                    conversation.prompt = Some(PromptRef { event: number, bytes, text });
-                }
-                EventBody::Session { id } => conversation.session = Some(id.clone()),
-                EventBody::Usage(usage) => add_usage(&mut conversation.usage, usage),
-                EventBody::Log { .. }
-                | EventBody::Progress { .. }
-                | EventBody::Message { .. }
-                | EventBody::Thinking { .. }
-                | EventBody::ToolCall { .. }
-                | EventBody::ToolResult { .. }
-                | EventBody::File { .. }
-                | EventBody::Warning { .. }
-                | EventBody::Stdout { .. }
-                | EventBody::Transition { .. }
-                | EventBody::Thinned { .. } => {}
+            if let EventBody::Prompt { text } = &body {
+                let (bytes, text) = (text.len() as u64, beginning(text, PROMPT_SHOWN).to_owned());
+                conversation.prompt = Some(PromptRef { event: number, bytes, text });
+            } else if let EventBody::Session { id } = &body {
+                conversation.session = Some(id.clone());
+            } else if let EventBody::Usage(usage) = &body {
+                add_usage(&mut conversation.usage, usage);
             }
             entry.events.push(Event { number, at, token, body, cut: None });
         }

@@ -29,7 +29,7 @@ pub enum FormerRuns {
 pub enum ChosenJob {
     /// A new one. If it supersedes an unfinished one, that is said.
     New(JobId, Option<Superseded>),
-    /// An earlier one, as it was found; so many of its failed and cancelled items run again.
+    /// The job of an earlier run, and how many of its failed and cancelled items run again.
     Resumed { found: Box<JobRecord>, again: usize },
     /// None: this one has done everything.
     Enough(Box<JobRecord>),
@@ -40,7 +40,7 @@ pub enum ChosenJob {
 pub enum Superseded {
     /// It is still running, and was left alone.
     Running { job: JobId, pid: u32 },
-    /// So many unfinished items were cancelled.
+    /// The number of unfinished items that were cancelled.
     Cancelled { found: Box<JobRecord>, items: usize },
 }
 

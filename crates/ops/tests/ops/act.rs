@@ -13,7 +13,7 @@ use ostler_wire::action::{ActionResult, ActionView};
 
 use crate::world::{QUEUE, World};
 
-/// Answers as it was told, and remembers what it was asked and shown.
+/// An operator with prepared answers, which records the questions and the progress it got.
 struct Told {
     answer: Approval,
     asked: Vec<usize>,

@@ -19,22 +19,7 @@ pub(super) enum Kept {
 
 pub(super) fn keep(events: EventSender, event: EventBody) -> Keeping {
     Box::pin(async move {
-        let session = match &event {
-            EventBody::Session { id } => Some(id.clone()),
-            EventBody::Log { .. }
-            | EventBody::Progress { .. }
-            | EventBody::Prompt { .. }
-            | EventBody::Message { .. }
-            | EventBody::Thinking { .. }
-            | EventBody::ToolCall { .. }
-            | EventBody::ToolResult { .. }
-            | EventBody::File { .. }
-            | EventBody::Usage(_)
-            | EventBody::Warning { .. }
-            | EventBody::Stdout { .. }
-            | EventBody::Transition { .. }
-            | EventBody::Thinned { .. } => None,
-        };
+        let session = if let EventBody::Session { id } = &event { Some(id.clone()) } else { None };
         let sent = match session {
             Some(_) => events.store(event).await,
             None => events.send(event).await,
