@@ -142,6 +142,7 @@ fn explained(error: &OpsError) -> String {
         OpsError::Failed(Unsuccessful::NoReply { .. }) => Some("see: ostler workers".to_owned()),
         OpsError::Refused(
             OpsRefusal::TooManyTasks(_)
+            | OpsRefusal::SeveralTasks { .. }
             | OpsRefusal::Finished { .. }
             | OpsRefusal::IdTaken { .. }
             | OpsRefusal::SeveralNodes { .. }
@@ -165,7 +166,11 @@ const fn hint(missing: &Missing) -> Option<&'static str> {
         Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
         Missing::Schedule(_) => Some("see: ostler schedule ls"),
         Missing::Job(_) => Some("see: ostler job ls"),
-        Missing::Task(_) | Missing::Dependency(_) | Missing::Removed(_) | Missing::JobRemoved(_) => None,
+        Missing::Task(_)
+        | Missing::Part { .. }
+        | Missing::Dependency(_)
+        | Missing::Removed(_)
+        | Missing::JobRemoved(_) => None,
     }
 }
 

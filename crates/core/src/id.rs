@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 /// Crockford's alphabet: no I, L, O or U.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-const TEXT_LEN: usize = 26;
+pub(crate) const TEXT_LEN: usize = 26;
 const CHANCE_BITS: u32 = 80;
 
 /// A sortable 128-bit id.
@@ -98,7 +98,7 @@ impl FromStr for Id {
     }
 }
 
-fn digit(byte: u8) -> Option<u8> {
+pub(crate) fn digit(byte: u8) -> Option<u8> {
     let upper = match byte.to_ascii_uppercase() {
         b'O' => b'0',
         b'I' | b'L' => b'1',

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::visible;
-use ostler_core::{JobId, SessionId, StateName, TaskId, WorkerId};
+use ostler_core::{IdPart, JobId, SessionId, StateName, TaskId, WorkerId};
+use ostler_store::views::IdScan;
 
 /// Why a use case did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,8 @@ impl OpsError {
 pub enum Missing {
     #[error("there is no task {0}")]
     Task(TaskId),
+    #[error("there is no task whose id begins or ends with {part}{}", cut(*.scan))]
+    Part { part: IdPart, scan: IdScan },
     #[error("there is no task with the key \"{}\" in the queue \"{}\"", visible(.key), visible(.queue))]
     Key { queue: String, key: String },
     #[error("there is no task {0} to run after; nothing was enqueued")]
@@ -70,6 +73,8 @@ pub enum Missing {
 pub enum Refusal {
     #[error("more than {0} tasks match, the maximum for one command; add filters")]
     TooManyTasks(usize),
+    #[error("{part} may be any of these; give more of the id: {}{}", ids(.tasks), more(*.scan))]
+    SeveralTasks { part: IdPart, tasks: Vec<TaskId>, scan: IdScan },
     #[error("{id} is {}: only a task that has not finished can be amended", .state.name())]
     Finished { id: TaskId, state: StateName },
     #[error("the first delay must not be longer than the longest delay")]
@@ -107,4 +112,19 @@ pub enum Unsuccessful {
 
 fn ids<T: ToString>(all: &[T]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How far the ends of ids were searched.
+const fn cut(scan: IdScan) -> &'static str {
+    match scan {
+        IdScan::Whole => "",
+        IdScan::Cut => " (of ids that end so, only those of the newest tasks were looked at)",
+    }
+}
+
+const fn more(scan: IdScan) -> &'static str {
+    match scan {
+        IdScan::Whole => "",
+        IdScan::Cut => ", …",
+    }
 }

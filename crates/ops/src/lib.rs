@@ -1,6 +1,7 @@
 //! The use cases: what a command, an HTTP route or an MCP tool does, without parsing or printing.
 //!
-//! - [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and drop them, in bounded batches.
+//! - [`task_name`]: ids, parts of ids, and keys. [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and
+//!   drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`output`]: what an attempt wrote.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
@@ -28,6 +29,7 @@ pub mod recycle;
 pub mod schedules;
 pub mod selection;
 pub mod submit;
+pub mod task_name;
 pub mod tasks;
 
 pub use error::{Missing, OpsError, Refusal, Unsuccessful};

@@ -1,14 +1,14 @@
-//! Selections of tasks: by id or key, or by a filter, page by page along a cursor.
+//! Selections of tasks: by name, or by a filter, page by page along a cursor.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ostler_core::{StateName, TaskId};
-use ostler_store::views::{Cursor, Filter, TaskRef};
+use ostler_store::views::{Cursor, Filter};
 use ostler_store::{Error, MAX_PAGE, Store};
 
 use crate::error::{OpsError, Refusal};
-use crate::tasks;
+use crate::task_name::NamedTask;
 
 /// The maximum number of tasks of one action.
 pub const MAX_SELECTED: usize = 1_000_000;
@@ -17,7 +17,7 @@ pub const MAX_SELECTED: usize = 1_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selector {
     /// These. A task that does not exist, or is in the wrong state, is the user's mistake.
-    Named(Vec<TaskRef>),
+    Named(Vec<NamedTask>),
     /// Those that match, in the states to which the action applies unless the filter has one.
     Matching(Filter),
 }
@@ -54,7 +54,7 @@ pub struct SelectionPage {
 /// Finds all tasks of a selection: the preview of an action, and what it acts on.
 ///
 /// # Errors
-/// When a key is not found, or more than [`MAX_SELECTED`] tasks match.
+/// When a key or a part of an id is not found, several tasks have that part, or more than [`MAX_SELECTED`] tasks match.
 pub async fn select(
     store: &dyn Store,
     selector: &Selector,
@@ -64,10 +64,7 @@ pub async fn select(
     match selector {
         Selector::Named(names) => {
             for name in names {
-                ids.push(match name {
-                    TaskRef::Id(id) => *id,
-                    TaskRef::Key { .. } => tasks::find(store, name).await?.task.id,
-                });
+                ids.push(name.id(store).await?);
             }
             Ok(Selection { ids, by: SelectedBy::Name })
         }

@@ -9,7 +9,7 @@ use ostler_store::{Bounds, MAX_AFTER, Store, check_len, check_replacement};
 use ostler_wire::task::{SubmitResult, Submitted};
 
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
-use crate::tasks::find;
+use crate::task_name::NamedTask;
 
 /// The polling interval of a wait, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -24,8 +24,8 @@ pub struct SubmitRequest {
     pub delay: Option<Duration>,
     /// No attempt starts after this has passed, by the clock of the store.
     pub deadline: Option<Duration>,
-    /// The tasks to wait for; keys are looked up now.
-    pub after: Vec<TaskRef>,
+    /// The tasks to wait for; keys and parts of ids are looked up now.
+    pub after: Vec<NamedTask>,
 }
 
 /// What became of a submission.
@@ -100,10 +100,7 @@ pub async fn submit(store: &dyn Store, request: &SubmitRequest) -> Result<Submit
         (Some(_), _) | (_, Some(_)) => request.at(store.now().await?),
     };
     for other in &request.after {
-        task.after.push(match other {
-            TaskRef::Id(id) => *id,
-            TaskRef::Key { .. } => find(store, other).await?.task.id,
-        });
+        task.after.push(other.id(store).await?);
     }
     let answers = store.enqueue(vec![task.clone()]).await?;
     match *answers.first().expect("one task has one answer") {

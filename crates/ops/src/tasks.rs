@@ -12,16 +12,22 @@ use ostler_wire::remains::AttemptRemains;
 use ostler_wire::task::ShownTask;
 
 use crate::error::{Missing, OpsError, Refusal};
+use crate::task_name::{NamedTask, by_part};
 
-/// The task with this id or key.
+/// The task with this id, part of an id, or key.
 ///
 /// # Errors
-/// When there is none.
-pub async fn find(store: &dyn Store, which: &TaskRef) -> Result<TaskDetail, OpsError> {
-    store.show(which.clone()).await?.ok_or_else(|| {
-        OpsError::from(match which {
-            TaskRef::Id(id) => Missing::Task(*id),
-            TaskRef::Key { queue, key } => Missing::Key { queue: queue.clone(), key: key.clone() },
+/// When there is none, or several have this part in their id.
+pub async fn find(store: &dyn Store, which: &NamedTask) -> Result<TaskDetail, OpsError> {
+    let whole = match which {
+        NamedTask::Id(id) => TaskRef::Id(*id),
+        NamedTask::Part(part) => TaskRef::Id(by_part(store, *part).await?.id),
+        NamedTask::Key { queue, key } => TaskRef::Key { queue: queue.clone(), key: key.clone() },
+    };
+    store.show(whole.clone()).await?.ok_or_else(|| {
+        OpsError::from(match whole {
+            TaskRef::Id(id) => Missing::Task(id),
+            TaskRef::Key { queue, key } => Missing::Key { queue, key },
         })
     })
 }
@@ -74,7 +80,7 @@ pub struct Shown<T> {
 ///
 /// # Errors
 /// When there is no such task.
-pub async fn show(store: &dyn Store, which: &TaskRef) -> Result<Shown<ShownTask>, OpsError> {
+pub async fn show(store: &dyn Store, which: &NamedTask) -> Result<Shown<ShownTask>, OpsError> {
     let record = find(store, which).await?;
     let held = match record.task.state.name() {
         StateName::Queued => ThrottleView::of_task(&store.survey().await?, &record.task),
@@ -92,7 +98,7 @@ pub async fn show(store: &dyn Store, which: &TaskRef) -> Result<Shown<ShownTask>
 ///
 /// # Errors
 /// When there is no such task, or it has not failed for good.
-pub async fn show_letter(store: &dyn Store, which: &TaskRef) -> Result<Shown<LetterDetail>, OpsError> {
+pub async fn show_letter(store: &dyn Store, which: &NamedTask) -> Result<Shown<LetterDetail>, OpsError> {
     let record = find(store, which).await?;
     let (id, state) = (record.task.id, record.task.state.name());
     if state != StateName::Failed {
@@ -129,7 +135,11 @@ pub fn check_amendment(overrides: &Overrides) -> Result<(), OpsError> {
 ///
 /// # Errors
 /// When there is no such task, or it has finished.
-pub async fn amend(store: &dyn Store, which: &TaskRef, overrides: Overrides) -> Result<ActionView, OpsError> {
+pub async fn amend(
+    store: &dyn Store,
+    which: &NamedTask,
+    overrides: Overrides,
+) -> Result<ActionView, OpsError> {
     check_amendment(&overrides)?;
     let id = find(store, which).await?.task.id;
     match store.amend(id, overrides).await? {

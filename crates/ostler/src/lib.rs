@@ -56,9 +56,9 @@ pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
 pub use ostler_core::{
     Attempt, AttemptEnd, Backoff, BreakerPolicy, Conversation, Cost, Ending, ErrorClass, EventBody,
-    EventKind, EventKinds, Failure, Jitter, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
-    Overrides, Priority, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId, Timestamp, ToolStatus,
-    Trip, Usage, Worker, WorkerState,
+    EventKind, EventKinds, Failure, Jitter, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
+    Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId,
+    Timestamp, ToolStatus, Trip, Usage, Worker, WorkerState,
 };
 pub use ostler_exec::{Choice, Classed, Context, Runtimes, TaskError, ThreadPolicy};
 #[cfg(feature = "redis")]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{OnConflict, OnFailed, Overrides, Priority, StateName, Task, TaskId, Timestamp};
+use ostler_core::{KeyHold, OnConflict, OnFailed, Overrides, Priority, StateName, Task, TaskId, Timestamp};
 use ostler_postgres::Postgres;
 use ostler_postgres::tokio_postgres::Transaction;
 use ostler_runtime::{Drained, Ids, Node, NodeState, Stopper};
@@ -45,8 +45,9 @@ pub struct Submission {
     pub overrides: Overrides,
     /// The task is cancelled if it is still waiting after this time.
     pub not_after: Option<Timestamp>,
-    /// How long the task holds its key, from now on. `None`: as long as the task is stored.
-    pub key_for: Option<Duration>,
+    /// How long the task holds its key: until it is removed, until it has ended, or for a duration. `None`: as the queue
+    /// says, which is until it is removed unless set otherwise.
+    pub key_hold: Option<KeyHold>,
     /// What happens if another task has the key. Default: that task is kept and returned.
     pub on_conflict: OnConflict,
     /// The task waits until all of these have completed.
@@ -385,7 +386,7 @@ impl Pool {
             priority: about.priority,
             run_at: about.run_at,
             unique: about.key.map(|key| Unique {
-                hold: about.key_for,
+                hold: about.key_hold,
                 on_conflict: about.on_conflict,
                 ..Unique::new(key)
             }),

@@ -49,7 +49,7 @@ CREATE OR REPLACE FUNCTION ostler.enqueue(
     unique_key text DEFAULT NULL, limit_key text DEFAULT NULL, not_after timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL,
     id text DEFAULT NULL, key_for interval DEFAULT NULL, if_taken text DEFAULT 'keep', after text[] DEFAULT '{}',
     if_failed text DEFAULT 'cancel', attempts integer DEFAULT NULL, timeout interval DEFAULT NULL, folder text DEFAULT NULL,
-    cost integer DEFAULT NULL
+    cost integer DEFAULT NULL, key_until text DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     given text := upper(coalesce(enqueue.id, ostler.new_id()));
@@ -89,6 +89,12 @@ BEGIN
     IF enqueue.key_for <= interval '0' OR enqueue.timeout <= interval '0' THEN
         RAISE EXCEPTION 'key_for and timeout must be longer than zero' USING ERRCODE = '22023';
     END IF;
+    IF enqueue.key_until NOT IN ('end', 'removed') THEN
+        RAISE EXCEPTION 'key_until is %, but must be end or removed', enqueue.key_until USING ERRCODE = '22023';
+    END IF;
+    IF enqueue.key_until IS NOT NULL AND enqueue.key_for IS NOT NULL THEN
+        RAISE EXCEPTION 'key_until and key_for exclude each other' USING ERRCODE = '22023';
+    END IF;
     IF enqueue.attempts NOT BETWEEN 1 AND 1000000 THEN
         RAISE EXCEPTION 'attempts is %, but must be from 1 to 1000000', enqueue.attempts USING ERRCODE = '22023';
     END IF;
@@ -111,6 +117,7 @@ BEGIN
         'id', given, 'queue', enqueue.queue, 'kind', enqueue.kind, 'payload', body, 'priority', coalesce(enqueue.priority, 0),
         'run_at_ms', floor(extract(epoch FROM enqueue.run_at) * 1000)::bigint,
         'unique_key', enqueue.unique_key, 'hold_ms', floor(extract(epoch FROM enqueue.key_for) * 1000)::bigint,
+        'key_until', enqueue.key_until,
         'on_conflict', CASE WHEN enqueue.unique_key IS NOT NULL THEN enqueue.if_taken END,
         'limit_key', enqueue.limit_key,
         'after', (SELECT json_agg(upper(n.named)) FROM unnest(enqueue.after) AS n(named)), 'on_failed', enqueue.if_failed,
@@ -123,7 +130,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ostler.enqueue(text, text, json, integer, timestamptz, text, text, timestamptz, timestamptz, text, interval, text,
-    text[], text, integer, interval, text, integer) IS 'Enqueues a task when this transaction commits. Returns its id';
+    text[], text, integer, interval, text, integer, text) IS 'Enqueues a task when this transaction commits. Returns its id';
 
 CREATE OR REPLACE FUNCTION ostler.request(what text, id text, phases integer[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

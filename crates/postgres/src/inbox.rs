@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ostler_core::{BadId, OnConflict, OnFailed, Priority, TaskId, Timestamp};
+use ostler_core::{BadId, KeyHold, OnConflict, OnFailed, Priority, TaskId, Timestamp};
 use ostler_store::Error;
 use ostler_store::calls::{Enqueued, NewTask, Replay};
 use ostler_store::unique::Unique;
@@ -84,6 +84,8 @@ struct InboxRow {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     hold_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    key_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     on_conflict: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     limit_key: Option<String>,
@@ -107,6 +109,11 @@ struct InboxRow {
 pub(crate) fn text(new: &NewTask) -> String {
     let millis = |hold: Duration| u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
     let unique = new.unique.as_ref();
+    let hold = unique.and_then(|unique| unique.hold);
+    let hold_ms = match hold {
+        Some(KeyHold::For(hold)) => Some(millis(hold)),
+        Some(KeyHold::Removed | KeyHold::End) | None => None,
+    };
     let row = InboxRow {
         id: new.id.0.to_string(),
         queue: new.queue.clone(),
@@ -115,7 +122,8 @@ pub(crate) fn text(new: &NewTask) -> String {
         priority: new.priority.points(),
         run_at_ms: new.run_at.map(Timestamp::millis),
         unique_key: unique.map(|unique| unique.key.clone()),
-        hold_ms: unique.and_then(|unique| unique.hold).map(millis),
+        hold_ms,
+        key_until: hold.and_then(KeyHold::name).map(str::to_owned),
         on_conflict: unique.map(|unique| unique.on_conflict.name().to_owned()),
         limit_key: new.limit_key.clone(),
         after: new.after.iter().map(|id| id.0.to_string()).collect(),
@@ -169,7 +177,8 @@ fn task(text: &str) -> Sql<NewTask> {
     };
     let on_conflict = OnConflict::ALL[word(&row.on_conflict, &OnConflict::ALL.map(OnConflict::name))];
     let on_failed = OnFailed::ALL[word(&row.on_failed, &OnFailed::ALL.map(OnFailed::name))];
-    let hold = row.hold_ms.map(Duration::from_millis);
+    let hold = row.hold_ms.map(|ms| KeyHold::For(Duration::from_millis(ms)));
+    let hold = hold.or_else(|| row.key_until.as_deref().and_then(KeyHold::named));
     let mut new = NewTask::new(id(&row.id)?, row.queue, row.kind, row.payload);
     new.priority = Priority::new(row.priority).unwrap_or_default();
     new.run_at = row.run_at_ms.map(Timestamp::from_millis);
@@ -302,8 +311,10 @@ mod tests {
         let mut rich = NewTask::new(id(u128::MAX >> 3), "mail", "send", "null");
         rich.priority = Priority::new(-100).expect("in range");
         rich.run_at = Some(Timestamp::from_millis(5));
-        let hold = Some(Duration::from_millis(9));
+        let hold = Some(KeyHold::For(Duration::from_millis(9)));
         rich.unique = Some(Unique { key: "k".to_owned(), hold, on_conflict: OnConflict::Replace });
+        let mut until_end = NewTask::new(id(8), "mail", "send", "[]");
+        until_end.unique = Some(Unique { hold: Some(KeyHold::End), ..Unique::new("k") });
         rich.limit_key = Some("tenant".to_owned());
         rich.after = vec![id(1), id(2)];
         rich.on_failed = OnFailed::Wait;
@@ -312,7 +323,7 @@ mod tests {
         rich.deadline = Some(Timestamp::from_millis(7));
         rich.folder = Some("/srv".to_owned());
         rich.cost = Some(12);
-        for new in [plain, rich] {
+        for new in [plain, rich, until_end] {
             assert_eq!(task(&text(&new)).expect("it can be read"), new);
         }
     }

@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -291,6 +291,12 @@ CREATE TABLE ostler.conversation(
     task bigint NOT NULL, token bigint NOT NULL, session text, prompt bigint, usage text NOT NULL,
     PRIMARY KEY(task, token)
 );
+";
+
+// The function `enqueue` of `functions.rs` has one more parameter than the one that it replaces.
+const V7: &str = "
+DROP FUNCTION ostler.enqueue(text, text, json, integer, timestamptz, text, text, timestamptz, timestamptz, text, interval, text,
+    text[], text, integer, interval, text, integer);
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 use ostler_sql::events::{StoredEvent, stored};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -18,7 +18,7 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{
     Bounds, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store,
     Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
@@ -493,6 +493,15 @@ impl Store for Postgres {
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.transactor.look(&which, |conn, which| Box::pin(ostler_sql::queries::show(conn, which))).await
+    }
+
+    async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error> {
+        check_len("ids", limit, MAX_PAGE)?;
+        let asked = (part, limit);
+        let read = self
+            .transactor
+            .look(&asked, |conn, (part, limit)| Box::pin(ostler_sql::queries::find_ids(conn, *part, *limit)));
+        read.await
     }
 
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {

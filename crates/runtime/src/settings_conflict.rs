@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{Jitter, Overrides, Rate, SessionId, Trip};
+use ostler_core::{Jitter, KeyHold, Overrides, PriorityOrder, Rate, SessionId, Trip};
 use ostler_store::gates::{BreakerSetting, LIMIT_SETTINGS};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
@@ -102,6 +102,8 @@ fn said(settings: &QueueSettings) -> SettingText {
         rates(&settings.rate),
         rates(&settings.key_rate),
         settings.breaker.as_ref().map(breaker),
+        (settings.priority != PriorityOrder::default()).then(|| settings.priority.name().to_owned()),
+        settings.key_hold.name().filter(|_| settings.key_hold != KeyHold::default()).map(str::to_owned),
     ];
     LIMIT_SETTINGS
         .into_iter()

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -19,7 +19,7 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
@@ -225,6 +225,10 @@ impl Store for WatchedStore {
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.watch(verb("show", Proof::Read, Input::Own), self.store.show(which)).await
+    }
+
+    async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error> {
+        self.watch(verb("find_ids", Proof::Read, Input::Own), self.store.find_ids(part, limit)).await
     }
 
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {

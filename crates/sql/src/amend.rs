@@ -15,7 +15,7 @@ pub async fn run<T: Tx>(tx: &T, id: TaskId, overrides: &Overrides) -> Result<Ame
     if state.is_terminal() {
         return Ok(Amended::Ended(state));
     }
-    let extras = Extras { overrides: overrides.or(&task.overrides), ..Extras::of(task) }.text();
+    let extras = Extras { overrides: overrides.or(&task.overrides), ..Extras::of(&found) }.text();
     tx.exec("UPDATE ostler.task SET extras = $2 WHERE id = $1", params![found.slot, extras]).await?;
     Ok(Amended::Done)
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, EndKind, ErrorClass, Failure, Jitter, Overrides, Task, Timestamp, WorkerId, in_time_until,
+    Backoff, EndKind, ErrorClass, Failure, HeldUntil, Jitter, KeyHold, Overrides, Timestamp, WorkerId,
+    in_time_until,
 };
 use ostler_store::calls::NewTask;
 use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
 use ostler_store::outbox::{OutboxFilter, Subscribers};
+use ostler_store::unique::Unique;
 use serde::{Deserialize, Serialize};
 
+use crate::task::FoundTask;
 use crate::value::Unreadable;
 
 /// What was read from a stored format.
@@ -96,6 +99,8 @@ pub struct Extras {
     pub folder: Option<String>,
     pub ends: EndLimits,
     pub cost: u32,
+    /// Its unique key, if it holds that until its end: a replay takes it back.
+    pub end_key: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -111,23 +116,35 @@ struct ExtrasRow {
     not_after_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cost: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    end_key: Option<String>,
 }
 
 impl Extras {
     pub fn of_new(new: &NewTask) -> Self {
         let ends = EndLimits { not_after: new.not_after, deadline: new.deadline };
-        Self { overrides: new.overrides, folder: new.folder.clone(), ends, cost: new.cost.unwrap_or(1) }
+        let until_end = |unique: &&Unique| unique.hold == Some(KeyHold::End);
+        Self {
+            overrides: new.overrides,
+            folder: new.folder.clone(),
+            ends,
+            cost: new.cost.unwrap_or(1),
+            end_key: new.unique.as_ref().filter(until_end).map(|unique| unique.key.clone()),
+        }
     }
 
-    pub fn of(task: &Task) -> Self {
+    pub fn of(found: &FoundTask) -> Self {
+        let FoundTask { task, end_key, .. } = found;
         let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
-        Self { overrides: task.overrides, folder: task.folder.clone(), ends, cost: task.cost }
+        let end_key = end_key.clone();
+        Self { overrides: task.overrides, folder: task.folder.clone(), ends, cost: task.cost, end_key }
     }
 
     /// The text that keeps them; `None` when there are none.
     pub fn text(self) -> Option<String> {
-        let Self { overrides, folder, ends: EndLimits { not_after, deadline }, cost } = self;
-        if overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1 {
+        let Self { overrides, folder, ends: EndLimits { not_after, deadline }, cost, end_key } = self;
+        let usual = overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1;
+        if usual && end_key.is_none() {
             return None;
         }
         let row = ExtrasRow {
@@ -136,6 +153,7 @@ impl Extras {
             deadline_ms: deadline.map(Timestamp::millis),
             not_after_ms: deadline.and(not_after).map(Timestamp::millis),
             cost: (cost != 1).then_some(cost),
+            end_key,
         };
         Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
     }
@@ -146,13 +164,34 @@ pub fn extras_from(text: Option<String>, late_at: Option<i64>) -> Readable<Extra
     let not_after = late_at.map(Timestamp::from_millis);
     let Some(row) = json::<ExtrasRow>(text)? else {
         let ends = EndLimits { not_after, deadline: None };
-        return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1 });
+        return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1, end_key: None });
     };
     let deadline = row.deadline_ms.map(Timestamp::from_millis);
     let not_after = if deadline.is_some() { row.not_after_ms.map(Timestamp::from_millis) } else { not_after };
     let ends = EndLimits { not_after, deadline };
     let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
-    Ok(Extras { overrides, folder: row.folder, ends, cost })
+    Ok(Extras { overrides, folder: row.folder, ends, cost, end_key: row.end_key })
+}
+
+/// The time that stands for a hold until the end of a task: versions that do not know it take the key as held for good.
+const UNTIL_END: i64 = i64::MAX;
+
+/// The number that keeps how long a unique key is held.
+pub fn held_number(held: HeldUntil) -> Option<i64> {
+    match held {
+        HeldUntil::Removed => None,
+        HeldUntil::Ended => Some(UNTIL_END),
+        HeldUntil::At(until) => Some(until.millis().min(UNTIL_END - 1)),
+    }
+}
+
+/// How long a unique key is held, from its number.
+pub const fn held_from(until: Option<i64>) -> HeldUntil {
+    match until {
+        None => HeldUntil::Removed,
+        Some(UNTIL_END) => HeldUntil::Ended,
+        Some(until) => HeldUntil::At(Timestamp::from_millis(until)),
+    }
 }
 
 /// Overrides, as JSON has them.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, OutcomeCounts, Probe, Rate, TaskId, Timestamp,
-    Trip,
+    Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, KeyHold, OutcomeCounts, PriorityOrder, Probe,
+    Rate, TaskId, Timestamp, Trip,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
 use ostler_store::paths::PayloadPath;
@@ -146,6 +146,10 @@ struct RulesRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    key_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     set_by: Option<String>,
 }
 
@@ -168,7 +172,8 @@ enum TripRow {
 pub fn rules_text(settings: &QueueSettings) -> Option<String> {
     let gated = !settings.rate.is_empty() || !settings.key_rate.is_empty() || settings.breaker.is_some();
     let by_hand = settings.set_by == SetBy::Hand;
-    if !gated && !by_hand && settings.concurrency.is_none() && !settings.reads_payloads() {
+    let orders = settings.priority != PriorityOrder::default() || settings.key_hold != KeyHold::default();
+    if !gated && !by_hand && !orders && settings.concurrency.is_none() && !settings.reads_payloads() {
         return None;
     }
     let rates = |rates: &[Rate]| rates.iter().copied().map(rate_row).collect();
@@ -190,6 +195,9 @@ pub fn rules_text(settings: &QueueSettings) -> Option<String> {
         concurrency: settings.concurrency,
         key_path: path(&settings.key_path),
         cost_path: path(&settings.cost_path),
+        key_until: (settings.key_hold != KeyHold::default()).then(|| hold_text(settings.key_hold)),
+        priority: (settings.priority != PriorityOrder::default())
+            .then(|| settings.priority.name().to_owned()),
         set_by: by_hand.then(|| settings.set_by.name().to_owned()),
     };
     Some(serde_json::to_string(&row).expect("rules have only texts and numbers"))
@@ -204,6 +212,9 @@ pub fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Readabl
     // A path of a later version leads nowhere.
     let path = |text: Option<String>| text.and_then(|text| PayloadPath::parse(&text).ok());
     (settings.key_path, settings.cost_path) = (path(row.key_path), path(row.cost_path));
+    // Of a later version, what is not known here is the default.
+    settings.key_hold = row.key_until.as_deref().and_then(hold_from).unwrap_or_default();
+    settings.priority = row.priority.as_deref().and_then(PriorityOrder::named).unwrap_or_default();
     settings.set_by = row.set_by.and_then(|name| SetBy::named(&name)).unwrap_or_default();
     settings.breaker = row.breaker.map(|row| BreakerSetting {
         policy: BreakerPolicy {
@@ -219,6 +230,18 @@ pub fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Readabl
         scope: BreakerScope::named(&row.scope).unwrap_or(BreakerScope::Queue),
     });
     Ok(())
+}
+
+/// The text of a hold on a unique key: a name, or milliseconds.
+fn hold_text(hold: KeyHold) -> String {
+    match hold {
+        KeyHold::For(span) => millis(span).to_string(),
+        KeyHold::Removed | KeyHold::End => hold.name().unwrap_or_default().to_owned(),
+    }
+}
+
+fn hold_from(text: &str) -> Option<KeyHold> {
+    KeyHold::named(text).or_else(|| text.parse().ok().map(|ms| KeyHold::For(Duration::from_millis(ms))))
 }
 
 fn rate_row(rate: Rate) -> RateRow {

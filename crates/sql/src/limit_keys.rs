@@ -73,7 +73,7 @@ pub async fn rank<T: Tx>(
     priority: Priority,
 ) -> Result<Rank, T::Error> {
     let found = tx.queue_or_new(queue).await?;
-    let (id, clock) = (found.id, found.clock);
+    let (id, clock, order) = (found.id, found.clock, found.settings.priority);
     let kept = match limit {
         Some(limit) => Some(limit),
         // The usual case: a queue without keys stores no rank.
@@ -82,7 +82,7 @@ pub async fn rank<T: Tx>(
     };
     let last = kept.and_then(|kept| kept.last);
     let turn = if limit.is_some() { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
-    let placement = place(clock, turn, arrival, priority);
+    let placement = place(clock, turn, arrival, priority, order);
     tx.set_clock(queue, placement.clock).await?;
     if let (Some(kept), Some(laid)) = (kept, placement.last) {
         tx.exec("UPDATE ostler.limits SET last = $2 WHERE id = $1", params![kept.id, laid]).await?;

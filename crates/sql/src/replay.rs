@@ -11,6 +11,7 @@ use crate::params;
 use crate::phase::{Mishaps, Phase};
 use crate::task::{FoundTask, set_state};
 use crate::tx::{Tx, key_rules, locked};
+use crate::unique;
 
 pub async fn run<T: Tx>(tx: &mut T, tasks: &[TaskId], how: &Replay) -> Result<Vec<ReplayAnswer>, T::Error> {
     let slots = tx.lock(tasks).await?;
@@ -35,6 +36,9 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
         Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
         Replaying::Hasten => ReplayAnswer::Hastened,
         Replaying::Requeue => {
+            if let Some(holder) = unique::take_back(tx, found).await? {
+                return Ok(ReplayAnswer::KeyTaken { holder });
+            }
             let limit = limit_keys::limit_of(tx, found.limit).await?;
             let rank = limit_keys::rank(tx, &found.task.queue, limit, now, found.task.priority).await?;
             let task = &found.task;
@@ -42,7 +46,7 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
-            let extras = Extras { ends: EndLimits::default(), ..Extras::of(task) }.text();
+            let extras = Extras { ends: EndLimits::default(), ..Extras::of(found) }.text();
             tx.exec(
                     "UPDATE ostler.task SET failures = 0, trouble = $2, cancel_at = NULL, late_at = NULL, extras = $3, rank = $4
                      WHERE id = $1",

@@ -50,6 +50,8 @@ pub struct FoundTask {
     pub session: Option<i64>,
     /// Whether a task ever waited for it.
     pub awaited: bool,
+    /// The unique key that it holds until its end, or held: another task may have it since.
+    pub end_key: Option<String>,
 }
 
 /// A task from its row.
@@ -80,7 +82,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
             State::Cancelled { finished_at, reason }
         }
     };
-    let Extras { overrides, folder, ends, cost } =
+    let Extras { overrides, folder, ends, cost, end_key } =
         extras_from(row.get(16)?, row.get(17)?).map_err(R::unreadable)?;
     let Mishaps { crashes, node_deaths, suspect, awaited } = Mishaps::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?).map_err(R::unreadable)?;
@@ -113,7 +115,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
         last_failure: failed.map(|failed| failed.failure),
     };
     let (slot, limit, lane, session) = (row.get(0)?, row.get(25)?, row.get(26)?, row.get(27)?);
-    Ok(FoundTask { slot, task, limit, lane, session, awaited })
+    Ok(FoundTask { slot, task, limit, lane, session, awaited, end_key })
 }
 
 /// Writes a task's new state and counts it. Its limit key is not settled yet.

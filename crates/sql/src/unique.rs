@@ -1,11 +1,13 @@
 //! Unique keys: which task holds one, until when, and what happens to a task with the same key. Callers hold the exclusive lock of the
 //! queue.
 
-use ostler_core::{Conflict, Readiness, State, StateName, TaskId, Timestamp, Wait, conflict};
+use ostler_core::{
+    Conflict, HeldUntil, KeyHold, Readiness, Regain, State, StateName, TaskId, Wait, conflict, regain,
+};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::unique::Unique;
 
-use crate::codec::Extras;
+use crate::codec::{Extras, held_from, held_number};
 use crate::dependents;
 use crate::gates;
 use crate::limit_keys::{self, KeyRelease, LimitKey};
@@ -18,18 +20,9 @@ use crate::value::Row;
 /// The answer to a new task whose unique key another task holds. `None`: it is inserted.
 pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Option<Enqueued>, T::Error> {
     let Some(unique) = &new.unique else { return Ok(None) };
-    let held = tx
-        .row(
-            "SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2",
-            params![queue, unique.key],
-        )
-        .await?;
-    let Some(row) = held else { return Ok(None) };
-    let (slot, until): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
-    let Some(found) = tx.take(slot).await? else { return Ok(None) };
-    let holder: TaskId = found.task.id;
-    let until = until.map(Timestamp::from_millis);
-    Ok(match conflict(unique.on_conflict, &found.task.state, until, tx.now()) {
+    let Some((found, held)) = holder(tx, queue, &unique.key).await? else { return Ok(None) };
+    let (slot, holder): (i64, TaskId) = (found.slot, found.task.id);
+    Ok(match conflict(unique.on_conflict, &found.task.state, held, tx.now()) {
         Conflict::Create => None,
         Conflict::Keep => Some(Enqueued::Existing(holder)),
         Conflict::Reject => Some(Enqueued::Rejected { holder }),
@@ -41,16 +34,51 @@ pub async fn clash<T: Tx>(tx: &mut T, queue: i64, new: &NewTask) -> Result<Optio
     })
 }
 
-/// Gives the key to a task; a task whose time with it has passed loses it.
+/// The task that has a key, and until when.
+async fn holder<T: Tx>(
+    tx: &mut T,
+    queue: i64,
+    key: &str,
+) -> Result<Option<(FoundTask, HeldUntil)>, T::Error> {
+    let held = tx
+        .row("SELECT task, until FROM ostler.unique_key WHERE queue = $1 AND key = $2", params![queue, key])
+        .await?;
+    let Some(row) = held else { return Ok(None) };
+    let held = held_from(row.get(1)?);
+    Ok(tx.take(row.get(0)?).await?.map(|found| (found, held)))
+}
+
+/// Gives the key to a task; a task whose hold on it is over loses it.
 pub async fn give<T: Tx>(tx: &T, queue: i64, slot: i64, unique: &Unique) -> Result<(), T::Error> {
-    let until = unique.hold.map(|hold| tx.now().after(hold).millis());
+    let held = unique.hold.unwrap_or_default().from(tx.now());
+    put(tx, queue, slot, &unique.key, held).await
+}
+
+async fn put<T: Tx>(tx: &T, queue: i64, slot: i64, key: &str, held: HeldUntil) -> Result<(), T::Error> {
     tx.exec(
         "INSERT INTO ostler.unique_key(queue, key, task, until) VALUES($1, $2, $3, $4)
              ON CONFLICT(queue, key) DO UPDATE SET task = excluded.task, until = excluded.until",
-        params![queue, unique.key, slot, until],
+        params![queue, key, slot, held_number(held)],
     )
     .await?;
     Ok(())
+}
+
+/// Gives an ended task, which is about to be replayed, the key that it held until its end. Returns the task that refuses it.
+pub async fn take_back<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<Option<TaskId>, T::Error> {
+    let Some(key) = found.end_key.as_deref().filter(|_| found.task.unique_key.is_none()) else {
+        return Ok(None);
+    };
+    tx.exclusive(&found.task.queue)?;
+    let queue = tx.queue_or_new(&found.task.queue).await?.id;
+    let now = tx.now();
+    if let Some((other, held)) = holder(tx, queue, key).await?
+        && regain(&other.task.state, held, now) == Regain::Refuse
+    {
+        return Ok(Some(other.task.id));
+    }
+    put(tx, queue, found.slot, key, KeyHold::End.from(now)).await?;
+    Ok(None)
 }
 
 /// Replaces a waiting task by a new one, as if it had just been enqueued, without its steps. Its dependencies stay, so that no task can come to

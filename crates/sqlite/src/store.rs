@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 use ostler_sql::events::{StoredEvent, stored};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -21,7 +21,9 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{
+    Cursor, Filter, FoundIds, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
+};
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH,
     MAX_PAGE, MAX_WORKERS, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len,
@@ -427,6 +429,12 @@ impl Store for Sqlite {
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         self.readers.read(move |conn| poll_now(ostler_sql::queries::show(&ReadView(conn), &which))).await
+    }
+
+    async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error> {
+        check_len("ids", limit, MAX_PAGE)?;
+        let read = move |conn: &_| poll_now(ostler_sql::queries::find_ids(&ReadView(conn), part, limit));
+        self.readers.read(read).await
     }
 
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {

@@ -1,6 +1,10 @@
 //! Bounds (limits) of the contract, and the validation of a caller's input against them.
 
-use ostler_core::{EventBody, Failure, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep};
+use std::time::Duration;
+
+use ostler_core::{
+    EventBody, Failure, KeyHold, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep,
+};
 
 use crate::calls::{Claim, Kinds, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
@@ -18,6 +22,8 @@ pub const MAX_BATCH: usize = 10_000;
 pub const MAX_CLAIM: usize = 1_000;
 /// Rows that one call of `expire`, `make_ready` or `prune` processes.
 pub const MAX_MAINTENANCE_BATCH: usize = 10_000;
+/// Ids that a search for the end of an id looks at, the highest first.
+pub const MAX_ID_SCAN: usize = 200_000;
 /// Tasks on one page of a list, and events or outbox entries in one read.
 pub const MAX_PAGE: usize = 1_000;
 /// Bytes in the name of a queue, a kind, a pool or a step.
@@ -100,7 +106,7 @@ impl Bounds {
                     key_text(field, key)?;
                 }
             }
-            if task.unique.as_ref().and_then(|unique| unique.hold).is_some_and(|hold| hold.is_zero()) {
+            if task.unique.as_ref().is_some_and(|unique| unique.hold == Some(KeyHold::For(Duration::ZERO))) {
                 return Err(Error::invalid("the time of a unique key must be longer than zero"));
             }
             if let Some(folder) = &task.folder {
@@ -237,6 +243,8 @@ impl Bounds {
                 | QueueChange::KeyConcurrency(_)
                 | QueueChange::KeyPath(_)
                 | QueueChange::CostPath(_)
+                | QueueChange::KeyHold(_)
+                | QueueChange::Priority(_)
                 | QueueChange::SetBy(_)
                 | QueueChange::Breaker(None)
                 | QueueChange::OpenBreaker(_)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    OnFailed, Outcome, Overrides, Policy, Priority, Rate, SessionId, StateName, Task, TaskId, Timestamp,
-    WorkerId,
+    KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId, StateName, Task,
+    TaskId, Timestamp, WorkerId,
 };
 
 use crate::error::Error;
@@ -406,6 +406,8 @@ pub enum ReplayAnswer {
     Hastened,
     /// Its state does not allow it.
     Refused(StateName),
+    /// It held its unique key until its end, and another task holds the key now.
+    KeyTaken { holder: TaskId },
     /// There is no such task.
     NotFound,
 }
@@ -438,6 +440,10 @@ pub enum QueueChange {
     KeyPath(Option<PayloadPath>),
     /// The path in the payload to the cost of a task enqueued without one; `None`: no path. Existing tasks keep theirs.
     CostPath(Option<PayloadPath>),
+    /// How long tasks that do not say it themselves hold their unique keys. Existing tasks keep their hold.
+    KeyHold(KeyHold),
+    /// How priorities order the tasks that are enqueued from now on. Existing tasks keep their places.
+    Priority(PriorityOrder),
     /// The policy values of its tasks.
     Overrides(Overrides),
     /// The policy values of its tasks of this kind; when empty, those of the queue apply again.

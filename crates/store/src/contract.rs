@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use crate::calls::Amended;
 use crate::calls::{
@@ -18,7 +18,7 @@ use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer};
 use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord};
-use crate::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use crate::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
 /// A durable store of tasks.
@@ -170,6 +170,10 @@ pub trait Store: Send + Sync {
 
     /// One task with its attempts and steps; `None`: there is no such task.
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error>;
+
+    /// Tasks whose id begins or ends with this, the highest ids first, up to `limit`. A beginning is found along an index; for an end
+    /// the [`MAX_ID_SCAN`](crate::MAX_ID_SCAN) highest ids are looked at, and no more.
+    async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error>;
 
     /// Events of a task, in order. Returns fewer than the limit when their texts are long ([`MAX_READ_BYTES`](crate::MAX_READ_BYTES)), and
     /// none only if there are no more. Finding events that are not log lines or progress does not require a scan of a long log.

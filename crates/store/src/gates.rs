@@ -25,8 +25,18 @@ pub const MAX_KEYS_SHOWN: usize = 100;
 pub const MAX_DUE_KEYS: usize = 64;
 
 /// The limits among the queue settings, by the names under which a node stores them with its session.
-pub const LIMIT_SETTINGS: [&str; 8] =
-    ["queue_limit", "concurrency.total", "concurrency.limit", "key", "cost", "rate", "key_rate", "breaker"];
+pub const LIMIT_SETTINGS: [&str; 10] = [
+    "queue_limit",
+    "concurrency.total",
+    "concurrency.limit",
+    "key",
+    "cost",
+    "rate",
+    "key_rate",
+    "breaker",
+    "priority",
+    "key_until",
+];
 /// The beginning of the reason with which a node pauses a queue whose workers fail to start.
 pub const WORKERS_FAIL: &str = "its workers fail to start";
 
@@ -175,6 +185,8 @@ impl QueueChange {
             | Self::KeyConcurrency(_)
             | Self::KeyPath(_)
             | Self::CostPath(_)
+            | Self::KeyHold(_)
+            | Self::Priority(_)
             | Self::Overrides(_)
             | Self::KindOverrides(..)
             | Self::Subscribe(_)

@@ -100,9 +100,18 @@ impl QueueSettings {
         self.key_path.is_some() || self.cost_path.is_some()
     }
 
-    /// The task with the limit key and the cost from its payload, where it sets none itself.
+    /// Whether the queue decides anything of this task that it does not set itself.
+    #[must_use]
+    pub fn fills(&self, task: &NewTask) -> bool {
+        self.reads_payloads() || task.unique.as_ref().is_some_and(|unique| unique.hold.is_none())
+    }
+
+    /// The task with the limit key and the cost from its payload, and the hold of its unique key, where it sets none itself.
     #[must_use]
     pub fn filled(&self, mut task: NewTask) -> NewTask {
+        if let Some(unique) = &mut task.unique {
+            unique.hold = unique.hold.or(Some(self.key_hold));
+        }
         if let (None, Some(path)) = (&task.limit_key, &self.key_path) {
             task.limit_key = path.key_in(&task.payload);
         }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, BreakerState, Closed, ErrorClass, Overrides, Rate, SessionId, StateName, Step, Task, TaskId,
-    Timestamp, Worker,
+    Attempt, BreakerState, Closed, ErrorClass, KeyHold, Overrides, PriorityOrder, Rate, SessionId, StateName,
+    Step, Task, TaskId, Timestamp, Worker,
 };
 
 use crate::calls::QueueChange;
@@ -249,6 +249,23 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
+/// Tasks that were found by a part of their id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundIds {
+    /// The highest first.
+    pub ids: Vec<TaskId>,
+    pub scan: IdScan,
+}
+
+/// How far a search for ids went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdScan {
+    /// There are no others.
+    Whole,
+    /// There may be others: it ended at the limit, or at the [`MAX_ID_SCAN`](crate::MAX_ID_SCAN) highest ids.
+    Cut,
+}
+
 /// The state of the system as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
@@ -388,6 +405,10 @@ pub struct QueueSettings {
     pub key_path: Option<PayloadPath>,
     /// The path in payloads to the cost.
     pub cost_path: Option<PayloadPath>,
+    /// How long its tasks hold their unique keys, unless they say otherwise.
+    pub key_hold: KeyHold,
+    /// How priorities order its tasks.
+    pub priority: PriorityOrder,
     /// The policy values of its tasks.
     pub overrides: Overrides,
     /// The policy values of the tasks of a kind, which override the queue's.
@@ -415,6 +436,8 @@ impl QueueSettings {
             QueueChange::KeyConcurrency(cap) => self.key_concurrency = cap,
             QueueChange::KeyPath(path) => self.key_path = path,
             QueueChange::CostPath(path) => self.cost_path = path,
+            QueueChange::KeyHold(hold) => self.key_hold = hold,
+            QueueChange::Priority(order) => self.priority = order,
             QueueChange::Overrides(overrides) => self.overrides = overrides,
             QueueChange::KindOverrides(kind, overrides) if overrides.is_none() => {
                 self.kinds.remove(&kind);

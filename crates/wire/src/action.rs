@@ -16,6 +16,8 @@ pub struct ActionView {
     pub state: Option<&'static str>,
     /// The id of the copy, if one was enqueued.
     pub copy: Option<String>,
+    /// The task that holds the unique key, if that is the reason that nothing was done.
+    pub holder: Option<String>,
 }
 
 /// What was done to a task.
@@ -44,7 +46,7 @@ pub enum ActionResult {
 
 impl ActionView {
     fn new(id: TaskId, result: ActionResult) -> Self {
-        Self { id: id.to_string(), result, state: None, copy: None }
+        Self { id: id.to_string(), result, state: None, copy: None, holder: None }
     }
 
     #[must_use]
@@ -68,6 +70,9 @@ impl ActionView {
                 Self { state: Some(state.name()), ..Self::new(id, ActionResult::Unchanged) }
             }
             ReplayAnswer::Refused(state) => Self::refused(id, state),
+            ReplayAnswer::KeyTaken { holder } => {
+                Self { holder: Some(holder.to_string()), ..Self::new(id, ActionResult::Refused) }
+            }
             ReplayAnswer::NotFound => Self::not_found(id),
         }
     }

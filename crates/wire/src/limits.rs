@@ -30,6 +30,10 @@ pub struct QueueView {
     pub key: Option<String>,
     /// The payload path of the cost, for tasks submitted without one.
     pub cost: Option<String>,
+    /// `aging`: a point of priority is a minute's head start; `strict`: the highest first.
+    pub priority: &'static str,
+    /// Until when unique keys are held: `removed` or `end`.
+    pub key_until: &'static str,
     /// Rate limits of the queue; all of them apply.
     pub rate: Vec<RateView>,
     /// Rate limits of each limit key.
@@ -66,6 +70,8 @@ impl QueueView {
             key_concurrency: settings.key_concurrency,
             key: settings.key_path.as_ref().map(ToString::to_string),
             cost: settings.cost_path.as_ref().map(ToString::to_string),
+            priority: settings.priority.name(),
+            key_until: settings.key_hold.name().unwrap_or_default(),
             rate: settings.rate.iter().map(Into::into).collect(),
             key_rate: settings.key_rate.iter().map(Into::into).collect(),
             breaker: BreakerRule::of(record),

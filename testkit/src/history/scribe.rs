@@ -160,7 +160,9 @@ impl Scribe<'_> {
         let answer = self.store.replay(vec![task], Replay::default()).await.expect("replay answers")[0];
         asked.answered(match answer {
             ReplayAnswer::Requeued | ReplayAnswer::Hastened => Answer::Replayed,
-            ReplayAnswer::Refused(_) | ReplayAnswer::NotFound => Answer::Nothing,
+            ReplayAnswer::Refused(_) | ReplayAnswer::KeyTaken { .. } | ReplayAnswer::NotFound => {
+                Answer::Nothing
+            }
         });
         answer
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{BreakerPolicy, Rate, Trip};
+use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate, Trip};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_COST};
 use ostler_store::paths::PayloadPath;
@@ -34,7 +34,7 @@ pub(crate) enum QueueCommand {
     },
     /// Change the limits of a queue, immediately and on all nodes
     ///
-    /// Each option accepts "none", which removes the limit. Options left out do not change anything.
+    /// A limit accepts "none", which removes it. Options left out do not change anything.
     ///
     /// The change lasts until a node starts with a config that has a pool for this queue: the limits of that config then replace all
     /// of these, including those it leaves out. Running nodes do not undo the change. To change a limit permanently, change the
@@ -132,6 +132,12 @@ pub(crate) struct Set {
     /// When to stop failing work: failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m; add ,per=key for one per key
     #[arg(long, value_name = "B", value_parser = wish(breaker))]
     breaker: Option<Wish<BreakerSetting>>,
+    /// How priorities order tasks submitted from now on: aging (a point is a minute's head start), or strict (highest first)
+    #[arg(long, value_name = "O", value_parser = values::priority_order)]
+    priority: Option<PriorityOrder>,
+    /// Until when keys of tasks submitted from now on stay unique: removed, or end
+    #[arg(long, value_name = "W", value_parser = values::key_hold)]
+    key_until: Option<KeyHold>,
 }
 
 impl Set {
@@ -152,6 +158,8 @@ impl Set {
                 self.key.map(|wish| QueueChange::KeyPath(wish.into_option())),
                 self.cost.map(|wish| QueueChange::CostPath(wish.into_option())),
                 self.breaker.map(|wish| QueueChange::Breaker(wish.into_option())),
+                self.priority.map(QueueChange::Priority),
+                self.key_until.map(QueueChange::KeyHold),
             ]
             .into_iter()
             .flatten(),

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, OnConflict, OnFailed, Overrides};
+use ostler_core::{Backoff, KeyHold, OnConflict, OnFailed, Overrides};
 
 use super::tasks::One;
 use super::values::{self, TaskName};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plans {
-    /// How long the key stays unique, such as 10m [default: as long as the task is kept]
-    #[arg(long, value_name = "D", value_parser = values::duration, requires = "key")]
+    /// How long the key stays unique, such as 10m [default: see --key-until]
+    #[arg(long, value_name = "D", value_parser = values::duration, requires = "key", conflicts_with = "key_until")]
     pub(crate) key_for: Option<Duration>,
+    /// Until when the key stays unique: until the task has ended (end), or as long as it is kept (removed) [default: as the queue says]
+    #[arg(long, value_name = "W", value_parser = values::key_hold, requires = "key")]
+    pub(crate) key_until: Option<KeyHold>,
     /// If another task has the key: keep that task, replace it while it waits, or reject the new one [default: keep]
     #[arg(long, value_name = "W", value_parser = values::on_conflict, requires = "key")]
     pub(crate) if_taken: Option<OnConflict>,

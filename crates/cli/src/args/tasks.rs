@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
 use ostler_ops::selection::Selector;
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder, TaskRef};
+use ostler_ops::task_name::NamedTask;
+use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
 
 use super::plans::Plans;
 use super::values::{self, TaskName};
@@ -156,7 +157,7 @@ pub(crate) struct List {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct One {
-    /// The task's id, or key:K for its unique key
+    /// The task's id, its first or last 4 or more characters, or key:K for its unique key
     #[arg(value_name = "ID", value_parser = values::task)]
     pub(crate) task: TaskName,
     /// The queue in which to look up key:K
@@ -166,7 +167,7 @@ pub(crate) struct One {
 
 impl One {
     /// The task that is meant.
-    pub(crate) fn which(&self) -> TaskRef {
+    pub(crate) fn which(&self) -> NamedTask {
         self.task.in_queue(&self.queue)
     }
 }
@@ -189,7 +190,7 @@ pub(crate) struct Logs {
 /// Tasks by name or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Select {
-    /// Task ids, or key:K for a unique key in --queue [default queue: "default"]
+    /// Task ids, or their first or last 4 or more characters, or key:K for a unique key in --queue [default queue: "default"]
     #[arg(value_name = "ID", value_parser = values::task)]
     pub(crate) tasks: Vec<TaskName>,
     #[command(flatten)]
@@ -308,7 +309,7 @@ impl DeadFilters {
 /// Dead letters by name or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadSelect {
-    /// Task ids, or key:K for a unique key in --queue [default queue: "default"]
+    /// Task ids, or their first or last 4 or more characters, or key:K for a unique key in --queue [default queue: "default"]
     #[arg(value_name = "ID", value_parser = values::task)]
     tasks: Vec<TaskName>,
     #[command(flatten)]

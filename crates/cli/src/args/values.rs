@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Priority, StateName, TaskId, Timestamp,
+    Backoff, ErrorClass, IdPart, KeyHold, Missed, OnConflict, OnFailed, Overlap, Priority, PriorityOrder,
+    StateName, TaskId, Timestamp,
 };
-use ostler_store::views::{Cursor, Field, TaskRef};
+use ostler_ops::task_name::NamedTask;
+use ostler_store::views::{Cursor, Field};
 use ostler_store::{MAX_PAGE, check_name};
 use ostler_wire::time::TimeView;
 
@@ -15,19 +17,21 @@ use crate::config::duration as durations;
 const KEY_PREFIX: &str = "key:";
 const MAX_ATTEMPTS: u32 = 1_000_000;
 
-/// A task by id or unique key.
+/// A task by id, by the beginning or the end of one, or by unique key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TaskName {
     Id(TaskId),
+    Part(IdPart),
     Key(String),
 }
 
 impl TaskName {
     /// The task that is meant; a key is looked up in `queue`.
-    pub(crate) fn in_queue(&self, queue: &str) -> TaskRef {
+    pub(crate) fn in_queue(&self, queue: &str) -> NamedTask {
         match self {
-            Self::Id(id) => TaskRef::Id(*id),
-            Self::Key(key) => TaskRef::Key { queue: queue.to_owned(), key: key.clone() },
+            Self::Id(id) => NamedTask::Id(*id),
+            Self::Part(part) => NamedTask::Part(*part),
+            Self::Key(key) => NamedTask::Key { queue: queue.to_owned(), key: key.clone() },
         }
     }
 }
@@ -39,9 +43,15 @@ pub(super) fn task(text: &str) -> Result<TaskName, String> {
         }
         return Ok(TaskName::Key(key.to_owned()));
     }
-    text.parse()
-        .map(TaskName::Id)
-        .map_err(|error: ostler_core::BadId| format!("{error}, or key:K for a unique key"))
+    if let Ok(part) = text.parse() {
+        return Ok(TaskName::Part(part));
+    }
+    text.parse().map(TaskName::Id).map_err(|error: ostler_core::BadId| {
+        format!(
+            "{error}; its first or last {} or more are enough; or key:K for a unique key",
+            IdPart::MIN_LEN
+        )
+    })
 }
 
 pub(super) fn id(text: &str) -> Result<TaskId, String> {
@@ -93,6 +103,14 @@ pub(super) fn missed(text: &str) -> Result<Missed, String> {
 
 pub(super) fn on_conflict(text: &str) -> Result<OnConflict, String> {
     one_of(text, &OnConflict::ALL, OnConflict::name)
+}
+
+pub(super) fn key_hold(text: &str) -> Result<KeyHold, String> {
+    one_of(text, &KeyHold::NAMED, |hold| hold.name().unwrap_or_default())
+}
+
+pub(super) fn priority_order(text: &str) -> Result<PriorityOrder, String> {
+    one_of(text, &PriorityOrder::ALL, PriorityOrder::name)
 }
 
 pub(super) fn on_failed(text: &str) -> Result<OnFailed, String> {
@@ -172,10 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_named_by_id_or_key() {
+    fn a_task_is_named_by_id_part_of_it_or_key() {
         assert_eq!(task("key:a:b"), Ok(TaskName::Key("a:b".to_owned())));
         assert!(matches!(task("01jc8z0q4m9t7n3v5x1b2d6f8h"), Ok(TaskName::Id(_))));
-        for text in ["", "key:", "17", "01JC8Z0Q", "../../etc"] {
+        assert!(matches!(task("01JC8Z0Q"), Ok(TaskName::Part(_))));
+        for text in ["", "key:", "17", "01JC8Z0Q4M9T7N3V5X1B2D6F8HH", "../../etc"] {
             assert!(task(text).is_err(), "{text}");
         }
     }

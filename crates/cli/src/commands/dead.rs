@@ -8,7 +8,7 @@ use ostler_store::calls::{Replay, StepsOnReplay};
 use ostler_store::{Clock as _, SystemClock};
 
 use super::selection::Chosen;
-use super::{Console, list, payload};
+use super::{Console, list, payload, task_name};
 use crate::args::{Filters, One, PageArgs, Select};
 use crate::exit::{Code, refused};
 use crate::print::{self, Format};
@@ -26,7 +26,8 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
 
 pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let letter = tasks::show_letter(store.as_ref(), &one.which()).await?;
+    let which = task_name::of_one(store.as_ref(), one).await?;
+    let letter = tasks::show_letter(store.as_ref(), &which).await?;
     console.out.answer(&letter.view, |looks| {
         print::show(&letter.record, &letter.view.detail, SystemClock.now(), looks)
     })?;

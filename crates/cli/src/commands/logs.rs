@@ -8,7 +8,7 @@ use ostler_ops::tasks;
 use ostler_store::events::Event;
 use ostler_wire::event::{EventView, line};
 
-use super::Console;
+use super::{Console, task_name};
 use crate::args::Logs;
 use crate::exit::Code;
 use crate::print::Format;
@@ -19,7 +19,8 @@ const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let id = tasks::find(store.as_ref(), &logs.one.which()).await?.task.id;
+    let which = task_name::of_one(store.as_ref(), &logs.one).await?;
+    let id = tasks::find(store.as_ref(), &which).await?.task.id;
     let (mut tail, mut lines) = (LogTail::new(id, 0), Lines::default());
     loop {
         match tail.next(store.as_ref()).await? {

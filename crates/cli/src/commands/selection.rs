@@ -10,7 +10,7 @@ use ostler_ops::selection::{SelectedBy, Selector};
 use ostler_store::Store;
 use ostler_wire::action::{ActionResult, ActionView};
 
-use super::Console;
+use super::{Console, task_name};
 use crate::args::Select;
 use crate::exit::{Code, refused, say};
 use crate::print::Format;
@@ -57,7 +57,8 @@ impl Chosen {
             }
             (_, asks) => Terminal { verb: verb(what), asks, fault: None },
         };
-        match act(store, &self.selector, what, &mut operator).await? {
+        let selector = task_name::pinned(store, self.selector).await?;
+        match act(store, &selector, what, &mut operator).await? {
             Acted::Done { by, answers } => report(console, by, &answers),
             Acted::Declined => {
                 operator.fault.map_or(Ok(()), Err)?;
@@ -153,9 +154,13 @@ fn sentence(answer: &ActionView) -> Confirmation {
         ActionResult::Refused if answer.state == Some(StateName::Completed.name()) => {
             Confirmation::Not(format!("{id} is completed; to enqueue a copy: ostler retry --again {id}"))
         }
-        ActionResult::Refused => {
-            Confirmation::Not(format!("{id} is {}", answer.state.unwrap_or("in another state")))
-        }
+        ActionResult::Refused => Confirmation::Not(match &answer.holder {
+            Some(holder) => format!(
+                "{id} cannot run again while task {holder} has its key; to enqueue a copy without a key: \
+                 ostler retry --again {id}"
+            ),
+            None => format!("{id} is {}", answer.state.unwrap_or("in another state")),
+        }),
         ActionResult::Copied => Confirmation::Done(answer.copy.clone().unwrap_or_default()),
         ActionResult::Cancelled
         | ActionResult::Requested

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use ostler_core::{Overrides, StateName, Task, TaskId};
+use ostler_core::{KeyHold, Overrides, StateName, Task, TaskId};
 use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
@@ -11,7 +11,7 @@ use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::task::{ErrorView, Waited};
 
-use super::{Console, payload};
+use super::{Console, payload, task_name};
 use crate::args::Submit;
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, visible};
@@ -20,12 +20,13 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Code> {
     let place = console.place()?;
     let (wait, wait_timeout) = (submit.wait, submit.wait_timeout);
-    let request = request(submit, place.bounds()).await?;
+    let mut request = request(submit, place.bounds()).await?;
     // Checked before the store is opened: a refused task creates no store.
     request.check(place.bounds(), SystemClock.now())?;
     // Tasks to wait for are in an existing store.
     let missing = if request.after.is_empty() { IfMissing::Make } else { IfMissing::Refuse };
     let store = place.open(missing).await?;
+    request.after = task_name::all_whole(store.as_ref(), request.after).await?;
     let answer = submit::submit(store.as_ref(), &request).await?;
     let id = answer.id();
     accepted(console, answer)?;
@@ -50,7 +51,9 @@ fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
             if console.out.format() == Format::Json {
                 console.out.json(&answer.view())?;
             }
-            let sentence = format!("task {holder} already has this key; nothing was enqueued");
+            let sentence = format!(
+                "task {holder} already has this key; nothing was enqueued; see --key-until for how long it is taken"
+            );
             return Err(refused(Code::BadInput, sentence));
         }
     }
@@ -74,7 +77,7 @@ async fn request(submit: Submit, bounds: Bounds) -> anyhow::Result<SubmitRequest
         priority: submit.priority.unwrap_or_default(),
         run_at: submit.at,
         unique: submit.key.map(|key| Unique {
-            hold: plans.key_for,
+            hold: plans.key_until.or(plans.key_for.map(KeyHold::For)),
             on_conflict: plans.if_taken.unwrap_or_default(),
             ..Unique::new(key)
         }),

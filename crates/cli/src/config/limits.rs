@@ -1,4 +1,4 @@
-//! The limits of a pool: `rate`, `concurrency` and `breaker`.
+//! The limits of a pool: `rate`, `concurrency` and `breaker`; and what else its queue keeps: `priority`, `key_until`.
 //!
 //! Each applies to the whole queue or, with a `key`, to each limit key. A task has one limit key and one cost, so all limits of
 //! a pool use the same ones.
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ostler_config::{FoundValue, Section};
-use ostler_core::{BreakerPolicy, Rate, Trip};
+use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate, Trip};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS, SetBy};
 use ostler_store::paths::PayloadPath;
@@ -42,6 +42,9 @@ pub(crate) struct LimitSettings {
     pub(crate) key: Option<PayloadPath>,
     /// The payload path of the cost.
     pub(crate) cost: Option<PayloadPath>,
+    pub(crate) priority: PriorityOrder,
+    /// How long tasks hold their unique keys.
+    pub(crate) key_hold: KeyHold,
 }
 
 impl LimitSettings {
@@ -72,6 +75,8 @@ impl LimitSettings {
             QueueChange::Breaker(self.breaker),
             QueueChange::KeyPath(self.key.clone()),
             QueueChange::CostPath(self.cost.clone()),
+            QueueChange::Priority(self.priority),
+            QueueChange::KeyHold(self.key_hold),
             QueueChange::SetBy(SetBy::Config),
         ]
     }
@@ -103,6 +108,10 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
     concurrency.close(&[]);
     let (rate, key_rate) = rates(pool, &mut same);
     let breaker = breaker(pool, &mut same);
+    let orders = PriorityOrder::ALL.map(|order| (order.name(), order));
+    let priority = pool.find("priority").and_then(|found| found.one_of(&orders)).unwrap_or_default();
+    let holds = KeyHold::NAMED.map(|hold| (hold.name().unwrap_or_default(), hold));
+    let key_hold = pool.find("key_until").and_then(|found| found.one_of(&holds)).unwrap_or_default();
     LimitSettings {
         queue_limit,
         concurrency: total,
@@ -112,6 +121,8 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
         breaker,
         key: same.key.and_then(|(_, key)| key),
         cost: same.cost.and_then(|(_, cost)| cost),
+        priority,
+        key_hold,
     }
 }
 

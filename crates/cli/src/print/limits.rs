@@ -68,6 +68,11 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("queue limit", view.queue_limit.map(|limit| format!("at most {limit} waiting tasks"))),
         ("limit key", view.key.as_deref().map(visible)),
         ("cost", view.cost.as_deref().map(visible)),
+        ("priority", (view.priority != "aging").then(|| view.priority.to_owned())),
+        (
+            "keys held",
+            (view.key_until != "removed").then(|| format!("until the {} of the task", view.key_until)),
+        ),
         ("concurrency", number(view.concurrency)),
         ("  per key", number(view.key_concurrency)),
         ("rate", rates(&view.rate)),

@@ -284,6 +284,8 @@ impl MemoryState {
             | QueueChange::KeyConcurrency(_)
             | QueueChange::KeyPath(_)
             | QueueChange::CostPath(_)
+            | QueueChange::KeyHold(_)
+            | QueueChange::Priority(_)
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
             | QueueChange::Subscribe(_)

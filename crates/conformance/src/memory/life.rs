@@ -93,7 +93,7 @@ impl MemoryState {
         let kept = queue.keys.entry(key.clone().unwrap_or_default()).or_default();
         let last = kept.last;
         let turn = if key.is_some() { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
-        let placement = place(queue.clock, turn, arrival, priority);
+        let placement = place(queue.clock, turn, arrival, priority, queue.settings.priority);
         queue.clock = placement.clock;
         kept.last = placement.last.or(last);
         self.task(slot).rank = placement.rank;
@@ -307,6 +307,9 @@ impl MemoryState {
             Replaying::Refused(state) => return ReplayAnswer::Refused(state),
             Replaying::Hasten => ReplayAnswer::Hastened,
             Replaying::Requeue => {
+                if let Some(holder) = self.take_back_key(slot) {
+                    return ReplayAnswer::KeyTaken { holder };
+                }
                 self.tally(slot).replay(state.name());
                 let task = self.task(slot);
                 task.failures = 0;

@@ -16,7 +16,7 @@ mod unique;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
 
 use ostler_store::Checks;
 use ostler_store::Clock;
@@ -36,7 +36,7 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use ostler_store::{Bells, Wakeups};
 use ostler_store::{
     Bounds, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_backlog,
@@ -257,6 +257,11 @@ impl Store for Memory {
 
     async fn show(&self, which: TaskRef) -> Result<Option<TaskDetail>, Error> {
         Ok(self.lock().show(&which))
+    }
+
+    async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error> {
+        check_len("ids", limit, MAX_PAGE)?;
+        Ok(self.write(|book| book.find_ids(part, limit)))
     }
 
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {

@@ -1,14 +1,14 @@
 //! Queries: list, show, events, survey.
 
-use ostler_core::{Readiness, State, Task, TaskId, beginning};
+use ostler_core::{IdPart, Readiness, State, Task, TaskId, beginning};
 use ostler_store::MAX_READ_BYTES;
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 
 use super::state::MemoryState;
 use ostler_store::calls::Kinds;
 use ostler_store::views::{
-    Cursor, Filter, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page, QueueRecord, Survey,
-    TaskDetail, TaskRef,
+    Cursor, Filter, FoundIds, IdScan, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page,
+    QueueRecord, Survey, TaskDetail, TaskRef,
 };
 
 impl MemoryState {
@@ -65,6 +65,15 @@ impl MemoryState {
             steps: entry.steps.clone(),
             after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
         })
+    }
+
+    pub(super) fn find_ids(&self, part: IdPart, limit: usize) -> FoundIds {
+        let all = self.entries.values().map(|entry| entry.task.id);
+        let mut ids: Vec<TaskId> = all.filter(|id| part.matches(id.0)).collect();
+        ids.sort_unstable_by(|one, other| other.cmp(one));
+        let scan = if ids.len() > limit { IdScan::Cut } else { IdScan::Whole };
+        ids.truncate(limit);
+        FoundIds { ids, scan }
     }
 
     pub(super) fn read_events(&self, task: TaskId, query: EventQuery) -> Vec<Event> {

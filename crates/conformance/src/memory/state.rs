@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Closed, Conversation, Ending, Gate, JobId, LeasePhase, Next, OnFailed, Outcome,
-    Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait,
-    arrival, decide,
+    Attempt, AttemptEnd, Closed, Conversation, Ending, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed,
+    Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime,
+    Wait, arrival, decide,
 };
 use ostler_store::events::Event;
 
@@ -32,8 +32,10 @@ pub(super) struct TaskEntry {
     pub(super) events: Vec<Event>,
     /// By the token of the attempt.
     pub(super) conversations: BTreeMap<u64, Conversation>,
-    /// When its unique key becomes free; `None`: when the task is removed.
-    pub(super) key_until: Option<Timestamp>,
+    /// When its hold on its unique key is over.
+    pub(super) held: HeldUntil,
+    /// The key that it holds until its end, or held: another task may have it since.
+    pub(super) end_key: Option<String>,
     /// Its unfinished dependencies.
     pub(super) after: BTreeSet<Slot>,
     pub(super) on_failed: OnFailed,
@@ -170,7 +172,8 @@ impl MemoryState {
             steps,
             events,
             conversations: BTreeMap::new(),
-            key_until: None,
+            held: HeldUntil::Removed,
+            end_key: None,
             after,
             on_failed,
             awaited,

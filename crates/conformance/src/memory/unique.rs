@@ -1,6 +1,6 @@
 //! Unique keys: which task has one, until when, and conflicts with new tasks.
 
-use ostler_core::{Conflict, Readiness, State, Task, Wait, conflict};
+use ostler_core::{Conflict, KeyHold, Readiness, Regain, State, Task, TaskId, Wait, conflict, regain};
 
 use super::state::{MemoryState, Slot};
 use ostler_store::calls::{Enqueued, NewTask};
@@ -14,7 +14,7 @@ impl MemoryState {
         let now = self.now;
         let entry = self.entry(slot);
         let holder = entry.task.id;
-        match conflict(unique.on_conflict, &entry.task.state, entry.key_until, now) {
+        match conflict(unique.on_conflict, &entry.task.state, entry.held, now) {
             Conflict::Create => None,
             Conflict::Keep => Some(Enqueued::Existing(holder)),
             Conflict::Reject => Some(Enqueued::Rejected { holder }),
@@ -26,7 +26,7 @@ impl MemoryState {
         }
     }
 
-    /// Gives the key to this task; a task whose hold on it has expired loses it.
+    /// Gives the key to this task; a task whose hold on it is over loses it.
     pub(super) fn give_key(&mut self, slot: Slot, unique: &Unique) {
         let queue = self.task(slot).queue.clone();
         if let Some(before) = self.with_key(&queue, &unique.key) {
@@ -35,7 +35,25 @@ impl MemoryState {
         let now = self.now;
         let entry = self.entry(slot);
         entry.task.unique_key = Some(unique.key.clone());
-        entry.key_until = unique.hold.map(|hold| now.after(hold));
+        let hold = unique.hold.unwrap_or_default();
+        entry.held = hold.from(now);
+        entry.end_key = (hold == KeyHold::End).then(|| unique.key.clone());
+    }
+
+    /// Gives an ended task, which is about to be replayed, the key that it held until its end. Returns the task that refuses it.
+    pub(super) fn take_back_key(&mut self, slot: Slot) -> Option<TaskId> {
+        let now = self.now;
+        let entry = self.entry(slot);
+        let key = entry.end_key.clone().filter(|_| entry.task.unique_key.is_none())?;
+        let queue = entry.task.queue.clone();
+        if let Some(other) = self.with_key(&queue, &key) {
+            let other = self.entry(other);
+            if regain(&other.task.state, other.held, now) == Regain::Refuse {
+                return Some(other.task.id);
+            }
+        }
+        self.give_key(slot, &Unique { hold: Some(KeyHold::End), ..Unique::new(key) });
+        None
     }
 
     fn with_key(&self, queue: &str, key: &str) -> Option<Slot> {

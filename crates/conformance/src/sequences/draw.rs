@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, EndKind, ErrorClass, Missed, OnConflict, OnFailed, Overlap, Overrides, Rate, Seed,
-    StateName, Timestamp, Trip,
+    BreakerPolicy, EndKind, ErrorClass, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides,
+    PriorityOrder, Rate, Seed, StateName, Timestamp, Trip,
 };
 
 use super::op::{
@@ -110,6 +110,12 @@ const SAID: &[Row<Op>] = &[
             }
         })
     }),
+    (20, "order a queue", |d| {
+        d.configure(|d| match d.below(2) {
+            0 => QueueChange::Priority(PriorityOrder::ALL[d.below(PriorityOrder::ALL.len())]),
+            _ => QueueChange::KeyHold(KeyHold::NAMED[d.below(KeyHold::NAMED.len())]),
+        })
+    }),
     (20, "limit a key", |d| d.configure(|d| QueueChange::KeyConcurrency(d.maybe(80, |d| d.below(4) as u32)))),
     (20, "rules for a queue", |d| {
         d.configure(|d| match d.below(2) {
@@ -190,6 +196,7 @@ const SAID: &[Row<Op>] = &[
     (20, "list what matches", Drawer::list),
     (20, "show", |d| Op::ShowId(d.task())),
     (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
+    (20, "find ids", |d| Op::FindIds { task: d.task(), len: 4 + d.below(6), limit: 1 + d.below(3) }),
     (20, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
     (20, "survey", |_| Op::Survey),
     (20, "ask for the time", |_| Op::Now),
@@ -349,7 +356,7 @@ impl Drawer {
             priority: if self.chance.chance(30) { self.chance.below(7) as i64 - 3 } else { 0 },
             run_in_ms: self.maybe(5, |d| d.span(5_000)),
             unique_key: self.maybe(5, |d| d.below(UNIQUE_KEYS.len())),
-            hold_ms: None,
+            hold: None,
             on_conflict: OnConflict::Keep,
             limit_key: self.maybe(25, |d| d.below(LIMIT_KEYS.len())),
             after: Vec::new(),
@@ -374,7 +381,12 @@ impl Drawer {
 
     fn give_a_key(&mut self, task: &mut Draft) {
         task.unique_key = Some(self.below(UNIQUE_KEYS.len()));
-        task.hold_ms = self.maybe(50, |d| d.span(40_000));
+        task.hold = match self.below(4) {
+            0 => None,
+            1 => Some(KeyHold::Removed),
+            2 => Some(KeyHold::End),
+            _ => Some(KeyHold::For(Duration::from_millis(self.span(40_000)))),
+        };
         task.on_conflict = OnConflict::ALL[self.below(OnConflict::ALL.len())];
     }
 

@@ -2,7 +2,8 @@
 //! when earlier operations are removed.
 
 use ostler_core::{
-    ErrorClass, Id, JobId, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, WorkerId,
+    ErrorClass, Id, JobId, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId,
+    WorkerId,
 };
 
 use ostler_store::calls::{QueueChange, Replay, Retention};
@@ -85,6 +86,7 @@ pub(super) enum Op {
     List { filter: Filter, failed: Span, ended: Span, page: usize },
     ShowId(usize),
     ShowKey { queue: usize, key: usize },
+    FindIds { task: usize, len: usize, limit: usize },
     ReadEvents { task: usize, after: u64, limit: usize },
     Survey,
     Now,
@@ -141,8 +143,8 @@ pub(super) struct Draft {
     pub(super) priority: i64,
     pub(super) run_in_ms: Option<u64>,
     pub(super) unique_key: Option<usize>,
-    /// How long the task holds the key; `None`: for as long as the task is kept.
-    pub(super) hold_ms: Option<u64>,
+    /// How long the task holds the key; `None`: as its queue says.
+    pub(super) hold: Option<KeyHold>,
     pub(super) on_conflict: OnConflict,
     pub(super) limit_key: Option<usize>,
     pub(super) after: Vec<usize>,

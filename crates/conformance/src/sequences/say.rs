@@ -167,6 +167,12 @@ impl Speaker {
                 let (queue, key) = (QUEUES[*queue].to_owned(), UNIQUE_KEYS[*key].to_owned());
                 plain(store.show(TaskRef::Key { queue, key }).await)
             }
+            Op::FindIds { task, len, limit } => {
+                let text = self.names.task(*task).to_string();
+                // Now its beginning, now its end.
+                let part = if len % 2 == 0 { &text[..*len] } else { &text[text.len() - len..] };
+                plain(store.find_ids(part.parse().expect("a part of an id"), *limit).await)
+            }
             Op::ReadEvents { task, after, limit } => {
                 let query = EventQuery { after: *after, limit: *limit, ..EventQuery::default() };
                 plain(store.read_events(self.names.task(*task), query).await)
@@ -333,7 +339,7 @@ impl Speaker {
             run_at: later(draft.run_in_ms),
             unique: draft.unique_key.map(|key| Unique {
                 key: UNIQUE_KEYS[key].to_owned(),
-                hold: draft.hold_ms.map(Duration::from_millis),
+                hold: draft.hold,
                 on_conflict: draft.on_conflict,
             }),
             limit_key: draft.limit_key.map(|key| LIMIT_KEYS[key].to_owned()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{Overrides, PRIORITY_MS, Priority, State, StateName};
+use ostler_core::{Overrides, PRIORITY_MS, Priority, PriorityOrder, State, StateName, TaskId};
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL};
 use super::runner::cases;
@@ -12,6 +12,8 @@ cases![
     a_claim_brings_the_task_and_the_right_to_run_it,
     what_came_first_goes_first,
     a_point_of_priority_is_a_minutes_head_start,
+    strict_priorities_go_highest_first_whatever_their_age,
+    tasks_keep_their_places_when_the_order_of_priorities_changes,
     equal_ranks_go_in_the_order_they_came,
     a_claim_takes_no_more_than_it_asks_for,
     a_claim_for_nothing_gets_nothing,
@@ -49,6 +51,35 @@ async fn a_claim_brings_the_task_and_the_right_to_run_it(s: &Scene) {
     assert_eq!((claimed.not_after, claimed.deadline), (new.not_after, new.deadline));
     let task = s.task(id).await;
     assert_eq!((task.state, task.token, task.runs), (State::Claimed { session: node }, 1, 0));
+}
+
+async fn add_with(s: &Scene, points: i64) -> TaskId {
+    let priority = Priority::new(points).expect("in range");
+    s.enqueue(NewTask { priority, ..s.draft() }).await
+}
+
+async fn strict_priorities_go_highest_first_whatever_their_age(s: &Scene) {
+    s.configure(QueueChange::Priority(PriorityOrder::Strict)).await;
+    let mut expected = Vec::new();
+    for points in [-100, 0, 0, 1, -1, 1, 100] {
+        expected.push((std::cmp::Reverse(points), expected.len(), add_with(s, points).await));
+        // More than all points of aging together.
+        s.pass(Duration::from_secs(300 * 60));
+    }
+    expected.sort_unstable();
+    let node = s.join().await;
+    let expected: Vec<TaskId> = expected.into_iter().map(|(_, _, id)| id).collect();
+    assert_eq!(s.claim_ids(node, 10).await, expected);
+}
+
+async fn tasks_keep_their_places_when_the_order_of_priorities_changes(s: &Scene) {
+    let node = s.join().await;
+    let (high, normal) = (add_with(s, 1).await, add_with(s, 0).await);
+    s.configure(QueueChange::Priority(PriorityOrder::Strict)).await;
+    let (strict, low) = (add_with(s, 1).await, add_with(s, -1).await);
+    s.configure(QueueChange::Priority(PriorityOrder::Aging)).await;
+    let aging = add_with(s, -1).await;
+    assert_eq!(s.claim_ids(node, 10).await, [strict, high, normal, aging, low]);
 }
 
 async fn what_came_first_goes_first(s: &Scene) {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, Jitter, OnFailed, Overrides, Priority, Readiness, State, StateName, Wait};
+use ostler_core::{
+    Backoff, Jitter, KeyHold, OnFailed, Overrides, Priority, Readiness, State, StateName, Wait,
+};
 
 use super::super::scene::{KIND, QUEUE, Scene, invalid};
 use super::runner::cases;
@@ -174,7 +176,7 @@ async fn one_wrong_task_refuses_the_whole_call(s: &Scene) {
 async fn names_and_keys_have_a_form(s: &Scene) {
     let draft = || s.draft();
     let some = |text: &str| Some(text.to_owned());
-    let for_no_time = Unique { hold: Some(Duration::ZERO), ..Unique::new("k") };
+    let for_no_time = Unique { hold: Some(KeyHold::For(Duration::ZERO)), ..Unique::new("k") };
     let wrong = [
         ("an empty queue", NewTask { queue: String::new(), ..draft() }),
         ("a queue with a line break", NewTask { queue: "a\nb".to_owned(), ..draft() }),

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ostler_core::{Backoff, BreakerPolicy, EndKind, Jitter, Outcome, Overrides, Rate, StateName, Trip};
+use ostler_core::{
+    Backoff, BreakerPolicy, EndKind, Jitter, KeyHold, Outcome, Overrides, PriorityOrder, Rate, StateName,
+    Trip,
+};
 
 use super::super::scene::{QUEUE, Scene, invalid};
 use super::runner::cases;
@@ -72,6 +75,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Concurrency(Some(3)),
         QueueChange::KeyPath(path("payload.tenant")),
         QueueChange::CostPath(path("payload.a.b")),
+        QueueChange::KeyHold(KeyHold::For(Duration::from_millis(7))),
+        QueueChange::Priority(PriorityOrder::Strict),
         QueueChange::SetBy(SetBy::Hand),
     ];
     let expected = QueueSettings {
@@ -81,6 +86,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         key_concurrency: Some(2),
         key_path: path("payload.tenant"),
         cost_path: path("payload.a.b"),
+        key_hold: KeyHold::For(Duration::from_millis(7)),
+        priority: PriorityOrder::Strict,
         overrides,
         kinds: [("send".to_owned(), overrides)].into(),
         subscribers: [("hooks".to_owned(), [EndKind::Retry, EndKind::Failed].into_iter().collect())]
@@ -109,6 +116,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::Concurrency(None),
         QueueChange::KeyPath(None),
         QueueChange::CostPath(None),
+        QueueChange::KeyHold(KeyHold::Removed),
+        QueueChange::Priority(PriorityOrder::Aging),
     ];
     let lifted = QueueSettings { set_by: SetBy::Hand, ..QueueSettings::default() };
     assert_eq!(configure(s, changes).await, lifted, "who lifted all limits is known");

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, OnConflict, Outcome, Overrides, Priority, Readiness, State, StateName, TaskId, Wait,
+    ErrorClass, KeyHold, OnConflict, Outcome, Overrides, Priority, Readiness, State, StateName, TaskId, Wait,
 };
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, failure};
 use super::outbox::{hear, tell};
 use super::runner::cases;
-use ostler_store::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Saved};
+use ostler_store::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Replay, ReplayAnswer, Saved};
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
@@ -28,6 +28,10 @@ cases![
     a_key_is_free_after_its_time_whatever_its_task_does,
     a_key_that_was_given_on_finds_the_new_task_alone,
     a_full_queue_leaves_an_old_key_where_it_is,
+    a_key_held_until_the_end_is_free_once_its_task_has_ended,
+    a_queue_says_how_long_keys_are_held,
+    a_replay_takes_its_key_back_or_is_refused,
+    a_replaced_task_holds_the_key_as_the_new_one_says,
     a_key_that_is_taken_can_be_a_refusal,
     a_task_that_waits_takes_over_what_the_new_one_brings,
     a_replacement_is_counted_from_the_beginning,
@@ -44,7 +48,7 @@ fn keyed(s: &Scene, key: &str) -> NewTask {
 }
 
 fn held(s: &Scene, hold_ms: Option<u64>, on_conflict: OnConflict) -> NewTask {
-    let hold = hold_ms.map(Duration::from_millis);
+    let hold = hold_ms.map(|ms| KeyHold::For(Duration::from_millis(ms)));
     NewTask { unique: Some(Unique { key: "k".to_owned(), hold, on_conflict }), ..s.draft() }
 }
 
@@ -175,6 +179,95 @@ async fn a_full_queue_leaves_an_old_key_where_it_is(s: &Scene) {
     s.pass(TICK);
     assert_eq!(ask(s, keyed(s, "k")).await, Enqueued::QueueFull { limit: 1 });
     assert_eq!(found(s, QUEUE, "k").await, Some(first));
+}
+
+// ---- until the end ----
+
+fn until_end(s: &Scene) -> NewTask {
+    NewTask { unique: Some(Unique { hold: Some(KeyHold::End), ..Unique::new("k") }), ..s.draft() }
+}
+
+async fn replayed(s: &Scene, id: TaskId) -> ReplayAnswer {
+    s.store.replay(vec![id], Replay::default()).await.expect("replay answers")[0]
+}
+
+async fn a_key_held_until_the_end_is_free_once_its_task_has_ended(s: &Scene) {
+    let node = s.join().await;
+    for outcome in [Outcome::Success, failure(ErrorClass::Permanent)] {
+        let first = s.enqueue(until_end(s)).await;
+        assert_eq!(ask(s, until_end(s)).await, Enqueued::Existing(first), "it waits");
+        let lease = s.run(node).await;
+        assert_eq!(ask(s, until_end(s)).await, Enqueued::Existing(first), "it runs");
+        s.finish(lease, outcome).await;
+        assert_eq!(
+            found(s, QUEUE, "k").await,
+            Some(first),
+            "no other task came: it is still found by the key"
+        );
+        let second = s.enqueue(until_end(s)).await;
+        assert_eq!(found(s, QUEUE, "k").await, Some(second), "the key means the newest task");
+        assert_eq!(s.task(first).await.unique_key, None);
+        s.cancel(second).await;
+    }
+    // Whatever the new task says: how long the key is held is a matter of the task that has it.
+    s.enqueue(keyed(s, "k")).await;
+}
+
+async fn a_queue_says_how_long_keys_are_held(s: &Scene) {
+    s.configure(QueueChange::KeyHold(KeyHold::End)).await;
+    let first = s.enqueue(keyed(s, "k")).await;
+    assert_eq!(ask(s, keyed(s, "k")).await, Enqueued::Existing(first));
+    s.cancel(first).await;
+    let kept = s.enqueue(NewTask {
+        unique: Some(Unique { hold: Some(KeyHold::Removed), ..Unique::new("k") }),
+        ..s.draft()
+    });
+    let kept = kept.await;
+    s.cancel(kept).await;
+    assert_eq!(ask(s, keyed(s, "k")).await, Enqueued::Existing(kept), "a task may say otherwise");
+    let other = s.enqueue(keyed(s, "other")).await;
+    s.configure(QueueChange::KeyHold(KeyHold::Removed)).await;
+    s.cancel(other).await;
+    s.enqueue(keyed(s, "other")).await;
+}
+
+async fn a_replay_takes_its_key_back_or_is_refused(s: &Scene) {
+    let first = s.enqueue(until_end(s)).await;
+    s.cancel(first).await;
+    assert_eq!(replayed(s, first).await, ReplayAnswer::Requeued, "it still has its key");
+    s.cancel(first).await;
+    let second = s.enqueue(until_end(s)).await;
+    let before = s.picture().await;
+    assert_eq!(replayed(s, first).await, ReplayAnswer::KeyTaken { holder: second });
+    assert_eq!(s.picture().await, before, "nothing was written");
+    s.cancel(second).await;
+    assert_eq!(replayed(s, first).await, ReplayAnswer::Requeued, "the other one has ended");
+    assert_eq!(found(s, QUEUE, "k").await, Some(first));
+    assert_eq!(replayed(s, second).await, ReplayAnswer::KeyTaken { holder: first });
+    s.cancel(first).await;
+    s.store.prune(Prune::Tasks(vec![first])).await.expect("prune answers");
+    assert_eq!(replayed(s, second).await, ReplayAnswer::Requeued, "the other one is gone");
+    assert_eq!(ask(s, until_end(s)).await, Enqueued::Existing(second));
+    s.store.amend(second, Overrides { attempts: Some(2), ..Overrides::NONE }).await.expect("amend answers");
+    s.cancel(second).await;
+    let third = s.enqueue(keyed(s, "k")).await;
+    assert_eq!(
+        replayed(s, second).await,
+        ReplayAnswer::KeyTaken { holder: third },
+        "amended, it knows its key"
+    );
+    s.cancel(third).await;
+    assert_eq!(replayed(s, second).await, ReplayAnswer::KeyTaken { holder: third }, "that one keeps the key");
+}
+
+async fn a_replaced_task_holds_the_key_as_the_new_one_says(s: &Scene) {
+    let first = s.enqueue(keyed(s, "k")).await;
+    let mut new = until_end(s);
+    new.unique.as_mut().expect("it has a key").on_conflict = OnConflict::Replace;
+    assert_eq!(ask(s, new).await, Enqueued::Replaced(first));
+    s.cancel(first).await;
+    let second = s.enqueue(until_end(s)).await;
+    assert_eq!(replayed(s, first).await, ReplayAnswer::KeyTaken { holder: second });
 }
 
 // ---- refused ----

@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use ostler_core::{
-    Fairness, NEW_KEY_MS, PRIORITY_MS, Priority, Rank, STEP_MS, Seed, Timestamp, VirtualTime, place,
+    Fairness, NEW_KEY_MS, PRIORITY_MS, Priority, PriorityOrder, Rank, STEP_MS, Seed, Timestamp, VirtualTime,
+    place,
 };
 use proptest::prelude::*;
 
@@ -47,6 +48,7 @@ struct Queue {
     ready: BinaryHeap<Reverse<Task>>,
     enqueued: usize,
     fresh: u32,
+    order: PriorityOrder,
 }
 
 impl Queue {
@@ -57,7 +59,7 @@ impl Queue {
             Owner::Unkeyed => Fairness::Unkeyed { last },
             Owner::Key(_) => Fairness::Keyed { last },
         };
-        let placed = place(self.clock, turn, Timestamp::from_millis(arrival), priority);
+        let placed = place(self.clock, turn, Timestamp::from_millis(arrival), priority, self.order);
         assert!(placed.clock.0 >= self.clock.0, "the virtual time went back");
         self.clock = placed.clock;
         if let Some(laid) = placed.last {
@@ -274,7 +276,13 @@ fn with_more_new_keys_than_can_be_claimed_the_wait_is_still_bounded() {
 fn even_if_nothing_is_ever_claimed_new_keys_come_behind_the_lowest_in_the_end() {
     let new_key = |clock, points| {
         let priority = Priority::new(points).expect("in range");
-        place(clock, Fairness::Keyed { last: None }, Timestamp::from_millis(START), priority)
+        place(
+            clock,
+            Fairness::Keyed { last: None },
+            Timestamp::from_millis(START),
+            priority,
+            PriorityOrder::Aging,
+        )
     };
     let low = new_key(VirtualTime(Some(START)), -100);
     let mut clock = low.clock;
@@ -427,6 +435,56 @@ fn within_a_key_a_point_is_worth_a_minute_of_steps() {
     assert_eq!(queue.claims_until(urgent), 1_001 - steps + 1);
 }
 
+// Strict priorities.
+
+#[test]
+fn strict_priorities_come_highest_first_and_by_age_within_one() {
+    let mut queue = Queue { order: PriorityOrder::Strict, ..Queue::default() };
+    let year_ms = 365 * 24 * 60 * PRIORITY_MS;
+    let mut expected = Vec::new();
+    for (points, age_years) in [(-100, 200), (0, 100), (0, 99), (1, 0), (-1, 0), (100, 0), (99, 100)] {
+        expected.push((
+            Reverse(points),
+            Reverse(age_years),
+            queue.enqueue(Owner::Unkeyed, points, START - age_years * year_ms),
+        ));
+    }
+    expected.sort_unstable();
+    let claimed: Vec<usize> = std::iter::from_fn(|| queue.claim()).map(|task| task.number).collect();
+    assert_eq!(claimed, expected.into_iter().map(|(_, _, number)| number).collect::<Vec<_>>());
+}
+
+#[test]
+fn within_a_strict_priority_keys_take_turns() {
+    let mut queue = Queue { order: PriorityOrder::Strict, ..Queue::default() };
+    queue.enqueue_many(100, A, 1);
+    queue.enqueue_many(100, LOW, 0);
+    queue.claim_many(50);
+    queue.enqueue_many(10, B, 1);
+    let owners = queue.claim_many(20);
+    assert!(share(&owners, A).abs_diff(share(&owners, B)) <= 2, "{owners:?}");
+    assert_eq!(share(&queue.claim_many(40), LOW), 0, "the low ones wait for all of the others");
+    assert_eq!(queue.claim_many(200), [LOW; 100]);
+}
+
+/// A queue whose order was changed while tasks wait: those keep their places, and nothing of it upsets later ones.
+#[test]
+fn a_changed_order_leaves_the_virtual_time_in_place() {
+    for (before, after) in
+        [(PriorityOrder::Strict, PriorityOrder::Aging), (PriorityOrder::Aging, PriorityOrder::Strict)]
+    {
+        let mut queue = Queue { order: before, ..Queue::default() };
+        for points in [-100, -1, 0, 1, 100] {
+            queue.enqueue(A, points, START);
+        }
+        queue.order = after;
+        queue.enqueue_many(5, A, NORMAL);
+        queue.claim_many(10);
+        let hour = START + 60 * PRIORITY_MS;
+        assert!(queue.clock.0.is_some_and(|time| (START..hour).contains(&time)), "{:?}", queue.clock);
+    }
+}
+
 // Extreme numbers.
 
 #[test]
@@ -450,11 +508,12 @@ proptest! {
     fn no_number_makes_it_panic_or_go_back(
         clock in prop::option::of(any::<i64>()), last in prop::option::of(any::<i64>()),
         arrival in any::<i64>(), rank in any::<i64>(), points in -100..=100_i64, keyed in any::<bool>(),
+        order in prop::sample::select(&PriorityOrder::ALL),
     ) {
         let priority = Priority::new(points).expect("in range");
         let turn = if keyed { Fairness::Keyed { last } } else { Fairness::Unkeyed { last } };
         let clock = VirtualTime(clock);
-        let placed = place(clock, turn, Timestamp::from_millis(arrival), priority);
+        let placed = place(clock, turn, Timestamp::from_millis(arrival), priority, order);
         prop_assert!(placed.clock.0 >= clock.0);
         prop_assert!(placed.last.is_none() || placed.last >= last, "a key's last place went back");
         prop_assert!(clock.advanced(Rank(rank), priority).0 >= clock.0);

@@ -5,6 +5,7 @@ use ostler_core::{Id, Priority, StateName, TaskId};
 use ostler_ops::OpsError;
 use ostler_ops::act::{ACT_BATCH, Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::{SelectedBy, Selector};
+use ostler_ops::task_name::NamedTask;
 use ostler_store::Store as _;
 use ostler_store::calls::{NewTask, QueueChange, Replay};
 use ostler_store::unique::Unique;
@@ -43,7 +44,7 @@ fn all() -> Selector {
 }
 
 fn named(ids: &[TaskId]) -> Selector {
-    Selector::Named(ids.iter().copied().map(TaskRef::Id).collect())
+    Selector::Named(ids.iter().copied().map(NamedTask::Id).collect())
 }
 
 async fn answers(world: &World, selector: &Selector, what: &Act<'_>) -> Vec<ActionView> {

@@ -1,20 +1,21 @@
 //! Selections: by name and by filter, page by page.
 
-use ostler_core::StateName;
+use ostler_core::{StateName, TaskId};
 use ostler_ops::act::{Act, act_on};
 use ostler_ops::selection::{SelectedBy, SelectionCursor, Selector, select, select_page};
-use ostler_ops::{Missing, OpsError};
+use ostler_ops::task_name::NamedTask;
+use ostler_ops::{Missing, OpsError, Refusal};
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
-use ostler_store::views::{Filter, TaskRef};
+use ostler_store::views::Filter;
 use ostler_store::{ErrorKind, MAX_PAGE};
 
 use crate::world::{QUEUE, World};
 
 const OPEN: &[StateName] = &[StateName::Queued, StateName::Running];
 
-fn key(key: &str) -> TaskRef {
-    TaskRef::Key { queue: QUEUE.to_owned(), key: key.to_owned() }
+fn key(key: &str) -> NamedTask {
+    NamedTask::Key { queue: QUEUE.to_owned(), key: key.to_owned() }
 }
 
 #[tokio::test]
@@ -23,11 +24,29 @@ async fn tasks_are_selected_by_id_and_by_key() {
     let unnamed = world.enqueue(1).await[0];
     let keyed = NewTask { unique: Some(Unique::new("k".to_owned())), ..world.ids.new_task(QUEUE, "send") };
     let keyed = world.put(keyed).await;
-    let named = Selector::Named(vec![TaskRef::Id(unnamed), key("k")]);
+    let named = Selector::Named(vec![NamedTask::Id(unnamed), key("k")]);
     let found = select(world.store(), &named, OPEN).await.expect("both are there");
     assert_eq!((found.ids, found.by), (vec![unnamed, keyed], SelectedBy::Name));
     let missing = select(world.store(), &Selector::Named(vec![key("other")]), OPEN).await;
     assert!(matches!(missing, Err(OpsError::Missing(Missing::Key { .. }))), "{missing:?}");
+}
+
+#[tokio::test]
+async fn a_part_of_an_id_selects_the_one_task_that_has_it() {
+    let world = World::new();
+    let part = |text: &str| NamedTask::Part(text.parse().expect("a part of an id"));
+    let id = |text: &str| text.parse::<TaskId>().expect("an id");
+    let (one, other) = (id("01JC8Z0Q4M9T7N3V5X1B2D6F8H"), id("01JC8Z0Q4M9T7N3V5X1B2D6FAA"));
+    for id in [one, other] {
+        world.put(NewTask::new(id, QUEUE, "send", "null")).await;
+    }
+    let named = Selector::Named(vec![part("6FAA"), part("01JC8Z0Q4M9T7N3V5X1B2D6F8")]);
+    assert_eq!(select(world.store(), &named, OPEN).await.expect("both are there").ids, [other, one]);
+    let several = select(world.store(), &Selector::Named(vec![part("01JC")]), OPEN).await;
+    let Err(OpsError::Refused(Refusal::SeveralTasks { tasks, .. })) = several else { panic!("{several:?}") };
+    assert_eq!(tasks, [other, one]);
+    let missing = select(world.store(), &Selector::Named(vec![part("ZZZZ")]), OPEN).await;
+    assert!(matches!(missing, Err(OpsError::Missing(Missing::Part { .. }))), "{missing:?}");
 }
 
 #[tokio::test]

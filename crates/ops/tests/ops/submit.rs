@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{OnConflict, StateName, Timestamp};
 use ostler_ops::submit::{SubmitAnswer, SubmitRequest, submit, wait};
+use ostler_ops::task_name::NamedTask;
 use ostler_ops::{Missing, OpsError, Refusal, Unsuccessful};
 use ostler_store::calls::{NewTask, Prune, QueueChange};
 use ostler_store::unique::Unique;
@@ -71,15 +72,15 @@ async fn dependencies_are_named_by_id_or_key_and_must_exist() {
     let world = World::new();
     let unique = Some(Unique::new("first".to_owned()));
     let first = world.put(NewTask { unique, ..world.ids.new_task(QUEUE, "send") }).await;
-    let key = TaskRef::Key { queue: QUEUE.to_owned(), key: "first".to_owned() };
+    let key = NamedTask::Key { queue: QUEUE.to_owned(), key: "first".to_owned() };
     let second = SubmitRequest { after: vec![key], ..request(&world) };
     let id = submit(world.store(), &second).await.expect("it is accepted").id();
     let found = world.store.show(TaskRef::Id(id)).await.expect("read").expect("it is there");
     assert_eq!(found.after, [first]);
     let unknown = world.ids.task();
-    let third = SubmitRequest { after: vec![TaskRef::Id(unknown)], ..request(&world) };
+    let third = SubmitRequest { after: vec![NamedTask::Id(unknown)], ..request(&world) };
     assert_eq!(submit(world.store(), &third).await, Err(Missing::Dependency(unknown).into()));
-    let many = SubmitRequest { after: vec![TaskRef::Id(first); MAX_AFTER + 1], ..request(&world) };
+    let many = SubmitRequest { after: vec![NamedTask::Id(first); MAX_AFTER + 1], ..request(&world) };
     let refused = many.check(Bounds::default(), world.clock.now());
     assert!(matches!(refused, Err(OpsError::Store(error)) if error.kind() == ErrorKind::Invalid));
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ostler_core::{Overrides, StateName};
+use ostler_ops::task_name::NamedTask;
 use ostler_ops::tasks::{amend, check_amendment, letters, list, show, show_letter};
 use ostler_ops::{Missing, OpsError, Refusal};
 use ostler_store::Store as _;
 use ostler_store::calls::QueueChange;
-use ostler_store::views::{Filter, ListOrder, TaskRef};
+use ostler_store::views::{Filter, ListOrder};
 
 use crate::world::{QUEUE, World};
 
@@ -28,16 +29,16 @@ async fn only_a_task_that_has_not_finished_is_amended() {
     let world = World::new();
     let id = world.enqueue(1).await[0];
     let more = Overrides { attempts: Some(9), ..Overrides::NONE };
-    amend(world.store(), &TaskRef::Id(id), more).await.expect("it waits");
+    amend(world.store(), &NamedTask::Id(id), more).await.expect("it waits");
     assert_eq!(
-        show(world.store(), &TaskRef::Id(id)).await.expect("shown").view.detail.rules.attempts,
+        show(world.store(), &NamedTask::Id(id)).await.expect("shown").view.detail.rules.attempts,
         Some(9)
     );
     world.complete(1).await;
-    let late = amend(world.store(), &TaskRef::Id(id), more).await.expect_err("it has finished");
+    let late = amend(world.store(), &NamedTask::Id(id), more).await.expect_err("it has finished");
     assert_eq!(late, Refusal::Finished { id, state: StateName::Completed }.into());
     let unknown = world.ids.task();
-    let missing = amend(world.store(), &TaskRef::Id(unknown), more).await.expect_err("there is none");
+    let missing = amend(world.store(), &NamedTask::Id(unknown), more).await.expect_err("there is none");
     assert_eq!(missing, Missing::Task(unknown).into());
 }
 
@@ -56,7 +57,7 @@ fn a_first_delay_above_the_longest_is_refused() {
 async fn a_waiting_task_is_shown_with_what_throttles_it() {
     let world = World::new();
     let id = world.enqueue(1).await[0];
-    let held = async || show(world.store(), &TaskRef::Id(id)).await.expect("shown").view.detail.held;
+    let held = async || show(world.store(), &NamedTask::Id(id)).await.expect("shown").view.detail.held;
     assert_eq!(held().await, None);
     let pause = QueueChange::Pause("noon".to_owned());
     world.store.configure(QUEUE, vec![pause]).await.expect("it is paused");
@@ -68,7 +69,7 @@ async fn a_dead_letter_is_shown_as_one_and_another_task_is_not() {
     let world = World::new();
     let dead = world.enqueue(1).await[0];
     world.fail(1).await;
-    let letter = show_letter(world.store(), &TaskRef::Id(dead)).await.expect("it is dead").view;
+    let letter = show_letter(world.store(), &NamedTask::Id(dead)).await.expect("it is dead").view;
     assert_eq!((letter.post_mortem.class, letter.detail.attempts.len()), (Some("permanent"), 1));
     let page = list(world.store(), &Filter::default(), None, 10).await.expect("a page");
     let letters = letters(world.store(), &page).await.expect("letters");
@@ -77,6 +78,6 @@ async fn a_dead_letter_is_shown_as_one_and_another_task_is_not() {
         [dead.to_string()]
     );
     let id = world.enqueue(1).await[0];
-    let other = show_letter(world.store(), &TaskRef::Id(id)).await.expect_err("it waits");
+    let other = show_letter(world.store(), &NamedTask::Id(id)).await.expect_err("it waits");
     assert_eq!(other, Missing::DeadLetter { id, state: StateName::Queued }.into());
 }

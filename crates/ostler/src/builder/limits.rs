@@ -1,9 +1,9 @@
-//! Rate limits, concurrency limits and circuit breakers of the queue.
+//! Rate limits, concurrency limits and circuit breakers of the queue; the order of priorities, and the hold of unique keys.
 //!
 //! They are stored and apply to every process that serves the queue. Settings that are not set here keep their stored
 //! values.
 
-use ostler_core::{BreakerPolicy, Rate};
+use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::paths::PayloadPath;
@@ -61,6 +61,20 @@ impl Builder {
     #[must_use]
     pub fn key_concurrency(mut self, tasks: u32) -> Self {
         self.changes.push(QueueChange::KeyConcurrency(Some(tasks)));
+        self
+    }
+
+    /// Sets how priorities order the tasks that are submitted from now on: by a head start, or strictly the highest first.
+    #[must_use]
+    pub fn priority_order(mut self, order: PriorityOrder) -> Self {
+        self.changes.push(QueueChange::Priority(order));
+        self
+    }
+
+    /// Sets how long tasks hold their unique keys, unless [`Submission::key_hold`](crate::Submission::key_hold) says otherwise.
+    #[must_use]
+    pub fn key_hold(mut self, hold: KeyHold) -> Self {
+        self.changes.push(QueueChange::KeyHold(hold));
         self
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ostler::{
-    Amended, Context, EventKind, Filter, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool, Recurrence,
-    Replay, ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError, TaskError,
-    TaskId, WaitError,
+    Amended, Context, EventKind, Filter, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool,
+    Recurrence, Replay, ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError,
+    TaskError, TaskId, WaitError,
 };
 use ostler_testkit::{Ids, MAX_WAIT, scratch};
 
@@ -59,14 +59,16 @@ async fn a_taken_key_is_kept_replaced_or_refused_for_its_time() {
     let folder = scratch();
     let pool = pool(&folder.path().join("jobs.db")).await;
     pool.pause("not yet").await.unwrap();
-    let about = |on_conflict, key_for| Submission {
+    let about = |on_conflict, key_hold| Submission {
         key: Some("k".into()),
         on_conflict,
-        key_for,
+        key_hold,
         ..Submission::default()
     };
-    let first = pool.submit_with("say", &"1", about(OnConflict::Keep, Some(HOUR))).await.unwrap();
-    let again = pool.submit_with("say", &"2", about(OnConflict::Replace, Some(HOUR))).await.unwrap();
+    let first =
+        pool.submit_with("say", &"1", about(OnConflict::Keep, Some(KeyHold::For(HOUR)))).await.unwrap();
+    let again =
+        pool.submit_with("say", &"2", about(OnConflict::Replace, Some(KeyHold::For(HOUR)))).await.unwrap();
     assert_eq!((again, pool.get(first).await.unwrap().payload.as_str()), (first, "\"2\""));
     let refused = pool.submit_with("say", &"3", about(OnConflict::Reject, None)).await;
     assert!(matches!(refused, Err(SubmitError::KeyTaken { holder }) if holder == first), "{refused:?}");

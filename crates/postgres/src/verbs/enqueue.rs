@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
+use ostler_core::{Fairness, PriorityOrder, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_store::calls::{Enqueued, NewTask};
 
 use crate::conn::get;
@@ -32,7 +32,7 @@ pub(crate) async fn run(tx: &mut Tx, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
     let mut answers = Vec::with_capacity(tasks.len());
     let mut rest = tasks;
     while let Some(first) = rest.first() {
-        let mut lanes = Vec::new();
+        let mut lanes: Vec<PlainLane> = Vec::new();
         for new in rest {
             let Some(lane) = plain_lane(tx, new).await? else { break };
             lanes.push(lane);
@@ -52,7 +52,7 @@ pub(crate) async fn run(tx: &mut Tx, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
 /// The lane of a task that leaves no trace except its row: it has no key and waits for no other task, and its queue has
 /// no limit and no keys, and reads nothing from payloads. So nothing has to be looked up, and the row's own conflict
 /// tells whether the task is new.
-async fn plain_lane(tx: &mut Tx, new: &NewTask) -> Sql<Option<Lane>> {
+async fn plain_lane(tx: &mut Tx, new: &NewTask) -> Sql<Option<PlainLane>> {
     if new.unique.is_some() || new.limit_key.is_some() || !new.after.is_empty() {
         return Ok(None);
     }
@@ -60,8 +60,14 @@ async fn plain_lane(tx: &mut Tx, new: &NewTask) -> Sql<Option<Lane>> {
     if queue.settings.limit.is_some() || queue.settings.reads_payloads() || queue.clock.0.is_some() {
         return Ok(None);
     }
-    let id = queue.id;
-    Ok(queue.lane(&new.kind).map(|lane| Lane { queue: id, lane }))
+    let (id, order) = (queue.id, queue.settings.priority);
+    Ok(queue.lane(&new.kind).map(|lane| PlainLane { lane: Lane { queue: id, lane }, order }))
+}
+
+#[derive(Clone, Copy)]
+struct PlainLane {
+    lane: Lane,
+    order: PriorityOrder,
 }
 
 #[derive(Clone, Copy)]
@@ -79,21 +85,17 @@ struct Draft<'a> {
     state: State,
 }
 
-async fn insert_plain(tx: &mut Tx, tasks: &[NewTask], lanes: &[Lane]) -> Sql<Vec<Enqueued>> {
+async fn insert_plain(tx: &mut Tx, tasks: &[NewTask], lanes: &[PlainLane]) -> Sql<Vec<Enqueued>> {
     let now = tx.now;
-    let draft = |(new, lane): (&'_ NewTask, &Lane)| {
-        let run_at = new.run_at.unwrap_or(now);
-        let rank =
-            place(VirtualTime(None), Fairness::Unkeyed { last: None }, run_at.max(now), new.priority).rank;
-        let (readiness, why) = arrival(run_at, now, Wait::New);
-        (rank, State::Queued { readiness, why, run_at }, *lane)
-    };
+    let turn = Fairness::Unkeyed { last: None };
     let drafts: Vec<Draft<'_>> = tasks
         .iter()
         .zip(lanes)
-        .map(|pair| {
-            let (rank, state, lane) = draft(pair);
-            Draft { new: pair.0, lane, limit: None, rank, state }
+        .map(|(new, PlainLane { lane, order })| {
+            let run_at = new.run_at.unwrap_or(now);
+            let rank = place(VirtualTime(None), turn, run_at.max(now), new.priority, *order).rank;
+            let (readiness, why) = arrival(run_at, now, Wait::New);
+            Draft { new, lane: *lane, limit: None, rank, state: State::Queued { readiness, why, run_at } }
         })
         .collect();
     let mut created: HashSet<Uid> = insert(tx, &drafts).await?.into_iter().map(|(uid, _)| uid).collect();
@@ -115,7 +117,7 @@ async fn enqueue(tx: &mut Tx, new: &NewTask) -> Sql<Enqueued> {
         return Ok(Enqueued::Existing(new.id));
     }
     let filled = match tx.queue(&new.queue)? {
-        Some(queue) if queue.settings.reads_payloads() => Some(queue.settings.filled(new.clone())),
+        Some(queue) if queue.settings.fills(new) => Some(queue.settings.filled(new.clone())),
         Some(_) | None => None,
     };
     let new = filled.as_ref().unwrap_or(new);

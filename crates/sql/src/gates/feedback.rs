@@ -109,6 +109,8 @@ pub async fn change<T: Tx>(
         | QueueChange::KeyConcurrency(_)
         | QueueChange::KeyPath(_)
         | QueueChange::CostPath(_)
+        | QueueChange::KeyHold(_)
+        | QueueChange::Priority(_)
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
         | QueueChange::Subscribe(_)

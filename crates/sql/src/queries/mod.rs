@@ -1,5 +1,6 @@
 //! Queries: lists of tasks, and one task in detail.
 
+mod find_ids;
 mod list;
 
 use ostler_core::{
@@ -17,6 +18,7 @@ use crate::task::{BY_ID, BY_KEY, FoundTask, found_from};
 use crate::tx::Snapshot;
 use crate::value::Row;
 
+pub use find_ids::find_ids;
 pub use list::{ListCall, list};
 
 /// One task with its attempts, its steps, and the tasks that it still waits for.

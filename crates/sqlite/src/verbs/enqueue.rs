@@ -1,6 +1,6 @@
 //! Enqueue: inserts tasks.
 
-use ostler_core::{Fairness, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
+use ostler_core::{Fairness, PriorityOrder, Rank, State, TaskId, VirtualTime, Wait, arrival, place};
 use ostler_sql::poll_now;
 use ostler_sql::task::set_state;
 use ostler_store::calls::{Enqueued, NewTask};
@@ -24,7 +24,7 @@ pub(crate) fn run(tx: &mut Tx<'_>, tasks: &[NewTask]) -> Sql<Vec<Enqueued>> {
             plain = Plain::lane(tx, new)?;
         }
         answers.push(match &plain {
-            Some(lane) if usual => insert_plain(tx, &mut insert, lane.id, new)?,
+            Some(lane) if usual => insert_plain(tx, &mut insert, lane, new)?,
             Some(_) | None => {
                 plain = None;
                 enqueue(tx, &mut insert, new)?
@@ -46,6 +46,7 @@ struct Plain<'a> {
     queue: &'a str,
     kind: &'a str,
     id: i64,
+    order: PriorityOrder,
 }
 
 impl<'a> Plain<'a> {
@@ -54,23 +55,23 @@ impl<'a> Plain<'a> {
         if queue.settings.limit.is_some() || queue.settings.reads_payloads() || queue.clock.0.is_some() {
             return Ok(None);
         }
-        let lane = queue.lanes.iter().find(|(_, kind)| **kind == *new.kind);
-        Ok(lane.map(|(id, _)| Self { queue: &new.queue, kind: &new.kind, id: *id }))
+        let order = queue.settings.priority;
+        Ok(queue.lane(&new.kind).map(|id| Self { queue: &new.queue, kind: &new.kind, id, order }))
     }
 }
 
 fn insert_plain(
     tx: &mut Tx<'_>,
     insert: &mut CachedStatement<'_>,
-    lane: i64,
+    lane: &Plain<'_>,
     new: &NewTask,
 ) -> Sql<Enqueued> {
     let run_at = new.run_at.unwrap_or(tx.now);
     let turn = Fairness::Unkeyed { last: None };
-    let rank = place(VirtualTime(None), turn, run_at.max(tx.now), new.priority).rank;
+    let rank = place(VirtualTime(None), turn, run_at.max(tx.now), new.priority, lane.order).rank;
     let (readiness, why) = arrival(run_at, tx.now, Wait::New);
     let state = State::Queued { readiness, why, run_at };
-    let inserted = insert_row(tx, insert, lane, None, rank, &state, new)?;
+    let inserted = insert_row(tx, insert, lane.id, None, rank, &state, new)?;
     Ok(if inserted { Enqueued::Created(new.id) } else { Enqueued::Existing(new.id) })
 }
 
@@ -79,7 +80,7 @@ fn enqueue(tx: &mut Tx<'_>, insert: &mut CachedStatement<'_>, new: &NewTask) -> 
         return Ok(Enqueued::Existing(new.id));
     }
     let filled = match tx.queue(&new.queue)? {
-        Some(queue) if queue.settings.reads_payloads() => Some(queue.settings.filled(new.clone())),
+        Some(queue) if queue.settings.fills(new) => Some(queue.settings.filled(new.clone())),
         Some(_) | None => None,
     };
     let new = filled.as_ref().unwrap_or(new);
