@@ -79,13 +79,15 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if is_closed_pipe(&error) => Code::Done.into(),
         Err(error) => {
-            match error.downcast_ref::<OpsError>() {
-                Some(error) => say(&explained(error)),
-                None => say(&format!("{error:#}")),
-            }
+            say(&sentence(&error));
             code_of(&error).into()
         }
     }
+}
+
+/// What to tell the user about an error.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    error.downcast_ref::<OpsError>().map_or_else(|| format!("{error:#}"), explained)
 }
 
 /// Prints a message to standard error, ignoring write errors. Control characters, which users' and tasks' texts may contain, are escaped.
@@ -98,7 +100,8 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
-fn code_of(error: &anyhow::Error) -> Code {
+/// The exit code of an error.
+pub(crate) fn code_of(error: &anyhow::Error) -> Code {
     for cause in error.chain() {
         if let Some(refused) = cause.downcast_ref::<Refusal>() {
             return refused.code;

@@ -56,7 +56,7 @@ pub async fn put(
         PutAnswer::TooMany { limit } => return Err(Refusal::TooManySchedules { limit }.into()),
     };
     let record = find(store, &plan.name).await?;
-    Ok((ScheduleActionView::new(&plan.name, result, record.next_run()), record))
+    Ok((ScheduleActionView::of_added(&record, result), record))
 }
 
 /// Removes a schedule; tasks that it has enqueued stay.

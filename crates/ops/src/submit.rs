@@ -1,4 +1,4 @@
-//! Submissions: a task to enqueue, with times relative to the store's clock and dependencies by name; and waiting for it.
+//! Submissions: tasks to enqueue, one or many, with times relative to the store's clock and dependencies by name; and waiting for it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ostler_core::{Task, TaskId, Timestamp};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::views::TaskRef;
 use ostler_store::{Bounds, MAX_AFTER, Store, check_len, check_replacement};
-use ostler_wire::task::{SubmitResult, Submitted};
+use ostler_wire::task::{SubmitResult, Submitted, SubmittedLine};
 
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 use crate::task_name::NamedTask;
@@ -56,14 +56,18 @@ impl SubmitAnswer {
     }
 
     #[must_use]
-    pub fn view(self) -> Submitted {
-        let result = match self {
+    pub const fn result(self) -> SubmitResult {
+        match self {
             Self::Created(_) => SubmitResult::Created,
             Self::SameId(_) | Self::SameKey(_) => SubmitResult::Existing,
             Self::Replaced(_) => SubmitResult::Replaced,
             Self::Rejected(_) => SubmitResult::Rejected,
-        };
-        Submitted::new(self.id(), result)
+        }
+    }
+
+    #[must_use]
+    pub fn view(self) -> Submitted {
+        Submitted::new(self.id(), self.result())
     }
 }
 
@@ -89,43 +93,128 @@ impl SubmitRequest {
     }
 }
 
+/// Why a task was not enqueued, although the store took the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotEnqueued {
+    /// The id belongs to different work.
+    IdTaken {
+        id: TaskId,
+        queue: String,
+        kind: String,
+    },
+    /// A task to wait for does not exist.
+    NoSuchTask(TaskId),
+    QueueFull {
+        queue: String,
+        limit: u64,
+    },
+}
+
+/// The view of the answer to one line of many.
+#[must_use]
+pub fn line_view(line: u64, answer: &Result<SubmitAnswer, NotEnqueued>) -> SubmittedLine {
+    let (id, result) = match answer {
+        Ok(answer) => (Some(answer.id()), answer.result()),
+        Err(NotEnqueued::IdTaken { id, .. }) => (Some(*id), SubmitResult::IdTaken),
+        Err(NotEnqueued::NoSuchTask(_)) => (None, SubmitResult::NoSuchTask),
+        Err(NotEnqueued::QueueFull { .. }) => (None, SubmitResult::QueueFull),
+    };
+    SubmittedLine::new(line, id, result)
+}
+
+impl From<NotEnqueued> for OpsError {
+    fn from(why: NotEnqueued) -> Self {
+        match why {
+            NotEnqueued::IdTaken { id, queue, kind } => Refusal::IdTaken { id, queue, kind }.into(),
+            NotEnqueued::NoSuchTask(id) => Missing::Dependency(id).into(),
+            NotEnqueued::QueueFull { queue, limit } => Self::QueueFull { queue, limit },
+        }
+    }
+}
+
 /// Enqueues a task.
 ///
 /// # Errors
 /// When its queue is full, its id belongs to different work, or a task to wait for does not exist. Nothing was enqueued then.
 pub async fn submit(store: &dyn Store, request: &SubmitRequest) -> Result<SubmitAnswer, OpsError> {
-    let mut task = match (request.delay, request.deadline) {
-        (None, None) => request.task.clone(),
-        // The store's clock decides, and it may be another machine's.
-        (Some(_), _) | (_, Some(_)) => request.at(store.now().await?),
+    let task = prepared(store, request, &mut None).await?;
+    let answers = store.enqueue(vec![task.clone()]).await?;
+    let answer = *answers.first().expect("one task has one answer");
+    Ok(answered(store, &task, answer).await??)
+}
+
+/// A batch that could not be submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchError {
+    /// This request, by its place, names a task that is not there. Nothing was enqueued.
+    Request(usize, OpsError),
+    /// Nothing was enqueued.
+    Store(OpsError),
+    /// The batch was stored, but a task that has the id of a request could not be read for comparison.
+    Comparison(OpsError),
+}
+
+/// Enqueues many tasks in one call of the store: all that it takes are durable, or none. There is an answer for each request.
+///
+/// # Errors
+/// When a task to wait for cannot be found by its name, or the store fails.
+pub async fn submit_batch(
+    store: &dyn Store,
+    requests: &[SubmitRequest],
+) -> Result<Vec<Result<SubmitAnswer, NotEnqueued>>, BatchError> {
+    let (mut tasks, mut now) = (Vec::with_capacity(requests.len()), None);
+    for (place, request) in requests.iter().enumerate() {
+        let task = prepared(store, request, &mut now).await;
+        tasks.push(task.map_err(|error| BatchError::Request(place, error))?);
+    }
+    let answers = store.enqueue(tasks.clone()).await.map_err(|error| BatchError::Store(error.into()))?;
+    let mut all = Vec::with_capacity(tasks.len());
+    for (task, answer) in tasks.iter().zip(answers) {
+        all.push(answered(store, task, answer).await.map_err(BatchError::Comparison)?);
+    }
+    Ok(all)
+}
+
+/// The task with times by the store's clock, which may be another machine's, and the ids of the tasks to wait for. `now` is read once.
+async fn prepared(
+    store: &dyn Store,
+    request: &SubmitRequest,
+    now: &mut Option<Timestamp>,
+) -> Result<NewTask, OpsError> {
+    let mut task = match (request.delay, request.deadline, *now) {
+        (None, None, _) => request.task.clone(),
+        (Some(_), _, Some(now)) | (_, Some(_), Some(now)) => request.at(now),
+        (Some(_), _, None) | (_, Some(_), None) => request.at(*now.insert(store.now().await?)),
     };
     for other in &request.after {
         task.after.push(other.id(store).await?);
     }
-    let answers = store.enqueue(vec![task.clone()]).await?;
-    match *answers.first().expect("one task has one answer") {
+    Ok(task)
+}
+
+async fn answered(
+    store: &dyn Store,
+    task: &NewTask,
+    answer: Enqueued,
+) -> Result<Result<SubmitAnswer, NotEnqueued>, OpsError> {
+    Ok(match answer {
         Enqueued::Created(id) => Ok(SubmitAnswer::Created(id)),
-        Enqueued::Existing(id) if id == task.id => {
-            is_the_same(store, &task).await?;
-            Ok(SubmitAnswer::SameId(id))
-        }
+        Enqueued::Existing(id) if id == task.id => match other_work(store, task).await? {
+            Some(Task { queue, kind, .. }) => Err(NotEnqueued::IdTaken { id, queue, kind }),
+            None => Ok(SubmitAnswer::SameId(id)),
+        },
         Enqueued::Existing(id) => Ok(SubmitAnswer::SameKey(id)),
         Enqueued::Replaced(id) => Ok(SubmitAnswer::Replaced(id)),
         Enqueued::Rejected { holder } => Ok(SubmitAnswer::Rejected(holder)),
-        Enqueued::NoSuchTask(id) => Err(Missing::Dependency(id).into()),
-        Enqueued::QueueFull { limit } => Err(OpsError::QueueFull { queue: task.queue, limit }),
-    }
+        Enqueued::NoSuchTask(id) => Err(NotEnqueued::NoSuchTask(id)),
+        Enqueued::QueueFull { limit } => Err(NotEnqueued::QueueFull { queue: task.queue.clone(), limit }),
+    })
 }
 
-/// Refuses a task whose id belongs to a different task: its payload would be lost silently.
-async fn is_the_same(store: &dyn Store, task: &NewTask) -> Result<(), OpsError> {
-    match store.show(TaskRef::Id(task.id)).await? {
-        Some(found) if !task.is_repeated_by(&found.task) => {
-            let Task { queue, kind, .. } = found.task;
-            Err(Refusal::IdTaken { id: task.id, queue, kind }.into())
-        }
-        Some(_) | None => Ok(()),
-    }
+/// The task with this id, if it is different work: the payload of the new one would be lost silently.
+async fn other_work(store: &dyn Store, task: &NewTask) -> Result<Option<Task>, OpsError> {
+    let found = store.show(TaskRef::Id(task.id)).await?;
+    Ok(found.map(|found| found.task).filter(|found| !task.is_repeated_by(found)))
 }
 
 /// Waits until a task has ended, at most for `bound` if there is one.

@@ -295,7 +295,7 @@ CREATE TABLE ostler.conversation(
 
 // The function `enqueue` of `functions.rs` has one more parameter than the one that it replaces.
 const V7: &str = "
-DROP FUNCTION ostler.enqueue(text, text, json, integer, timestamptz, text, text, timestamptz, timestamptz, text, interval, text,
+DROP FUNCTION IF EXISTS ostler.enqueue(text, text, json, integer, timestamptz, text, text, timestamptz, timestamptz, text, interval, text,
     text[], text, integer, interval, text, integer);
 ";
 

@@ -59,7 +59,7 @@ pub use config::{
 pub use lifecycle::NodeState;
 pub use node::{Drained, Ids, Node, NodeDeps, StartError, Stopper};
 pub use node_handle::NodeHandle;
-pub use ostler_schedule::{BadScheduleSpec, Interval, PlannedSchedule, ScheduleSpec};
+pub use ostler_schedule::{BadScheduleSpec, Interval, PlannedSchedule, ScheduleSpec, local_timezone};
 pub use outbox::EndListener;
 pub use pool_requests::AddPoolError;
 pub use presence::Presence;

@@ -187,6 +187,14 @@ fn matching(pattern: &Cron, after: DateTime) -> Option<DateTime> {
     Some(next.datetime())
 }
 
+/// The name of this machine's time zone, from `TZ` or the system's settings; `None`: it has no name that the bundled database knows.
+#[must_use]
+pub fn local_timezone() -> Option<String> {
+    let zone = TimeZone::try_system().ok()?;
+    let known = TimeZoneDatabase::bundled().get(zone.iana_name()?).ok()?;
+    known.iana_name().map(ToOwned::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -7,6 +7,6 @@ mod cron;
 mod planned;
 mod spec;
 
-pub use cron::CronLine;
+pub use cron::{CronLine, local_timezone};
 pub use planned::PlannedSchedule;
 pub use spec::{BadScheduleSpec, Interval, ScheduleSpec};

@@ -73,6 +73,8 @@ pub struct ScheduleActionView {
     pub result: ScheduleResult,
     /// The time of the next run; `null` while it is paused.
     pub next_at: Option<TimeView>,
+    /// The time zone of a cron expression that was added.
+    pub timezone: Option<String>,
 }
 
 /// What was done to a schedule.
@@ -169,6 +171,13 @@ impl ScheduleDetail {
 impl ScheduleActionView {
     #[must_use]
     pub fn new(name: &str, result: ScheduleResult, next: Option<Timestamp>) -> Self {
-        Self { schedule: name.to_owned(), result, next_at: next.map(TimeView::from) }
+        Self { schedule: name.to_owned(), result, next_at: next.map(TimeView::from), timezone: None }
+    }
+
+    /// With the time zone of the schedule that was added.
+    #[must_use]
+    pub fn of_added(record: &ScheduleRecord, result: ScheduleResult) -> Self {
+        let RecurrenceView { timezone, .. } = RecurrenceView::of(&record.schedule.spec);
+        Self { timezone, ..Self::new(&record.schedule.name, result, record.next_run()) }
     }
 }

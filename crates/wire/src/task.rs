@@ -24,20 +24,58 @@ pub struct Submitted {
     pub result: SubmitResult,
 }
 
-/// What became of a submitted task. Unless it was created, a task with its id or its unique key exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What became of a submitted task, or why nothing was enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubmitResult {
     Created,
     Existing,
     Replaced,
     Rejected,
+    /// The id belongs to another task.
+    IdTaken,
+    /// A task to wait for does not exist.
+    NoSuchTask,
+    QueueFull,
+}
+
+impl SubmitResult {
+    /// The name that users see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Existing => "existing",
+            Self::Replaced => "replaced",
+            Self::Rejected => "rejected",
+            Self::IdTaken => "id_taken",
+            Self::NoSuchTask => "no_such_task",
+            Self::QueueFull => "queue_full",
+        }
+    }
 }
 
 impl Submitted {
     #[must_use]
     pub fn new(id: TaskId, result: SubmitResult) -> Self {
         Self { id: id.to_string(), result }
+    }
+}
+
+/// A line of the output of `submit --jsonl`.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubmittedLine {
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The task's id; if the unique key was taken, the id of the task that has it; `null` if there is no task.
+    pub id: Option<String>,
+    pub result: SubmitResult,
+}
+
+impl SubmittedLine {
+    #[must_use]
+    pub fn new(line: u64, id: Option<TaskId>, result: SubmitResult) -> Self {
+        Self { line, id: id.as_ref().map(ToString::to_string), result }
     }
 }
 

@@ -5,6 +5,7 @@ mod map;
 mod plans;
 mod recycle;
 mod schedule;
+pub(crate) mod task_line;
 mod tasks;
 mod values;
 
@@ -67,7 +68,7 @@ pub(crate) enum Command {
     /// Run a node with the pools of a config file
     #[command(after_help = "Example: ostler up --config ostler.toml")]
     Up(Up),
-    /// Enqueue a task and print its id
+    /// Enqueue a task and print its id; with --jsonl, many tasks
     #[command(after_help = "Example: ostler submit mail send --payload '{\"to\":\"anna\"}' --key welcome-17")]
     Submit(Submit),
     /// List tasks, newest first

@@ -52,7 +52,7 @@ pub(crate) struct AddSchedule {
     pub(crate) kind: String,
     #[command(flatten)]
     pub(crate) times: TimesArgs,
-    /// The time zone of --cron [default: UTC]
+    /// The time zone of --cron [default: that of this machine, now]
     #[arg(long, value_name = "Z", conflicts_with_all = ["every", "at"])]
     pub(crate) timezone: Option<String>,
     /// The payload: JSON, @FILE, or - for standard input [default: null]

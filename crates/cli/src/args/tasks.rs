@@ -16,14 +16,49 @@ use super::values::{self, TaskName};
 /// The queue in which a unique key is looked up if none is given.
 const DEFAULT_QUEUE: &str = "default";
 
+/// Options that are for one task; the others require one of these.
+const OF_ONE_TASK: [&str; 15] = [
+    "payload",
+    "priority",
+    "delay",
+    "at",
+    "id",
+    "key",
+    "timeout",
+    "attempts",
+    "folder",
+    "not_after",
+    "limit_key",
+    "cost",
+    "after",
+    "deadline",
+    "wait",
+];
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Submit {
     /// The queue to enqueue to
-    #[arg(value_parser = values::queue)]
-    pub(crate) queue: String,
+    #[arg(value_parser = values::queue, required_unless_present = "jsonl")]
+    pub(crate) queue: Option<String>,
     /// The kind of the task
-    #[arg(value_parser = values::kind)]
-    pub(crate) kind: String,
+    #[arg(value_parser = values::kind, required_unless_present = "jsonl")]
+    pub(crate) kind: Option<String>,
+    /// Many tasks from a file, or - for standard input: one JSON object per line, with these options as its fields
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_ONE_TASK)]
+    pub(crate) jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) options: TaskOptions,
+    /// Wait until the task finishes, and print its output
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait no longer than this
+    #[arg(long, value_name = "D", value_parser = values::duration, requires = "wait")]
+    pub(crate) wait_timeout: Option<Duration>,
+}
+
+/// The options of one task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TaskOptions {
     /// The payload: JSON, @FILE, or - for standard input [default: null]
     #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) payload: Option<OsString>,
@@ -39,7 +74,7 @@ pub(crate) struct Submit {
     /// The task's id, a ULID that you generate; submitting it again changes nothing
     #[arg(long, value_name = "ULID", value_parser = values::id)]
     pub(crate) id: Option<TaskId>,
-    /// A unique key: while another task in the queue has it, its id is printed and nothing is enqueued
+    /// A unique key: while another task in the queue has it, its id is printed and nothing is enqueued (see --key-until)
     #[arg(long, value_name = "K")]
     pub(crate) key: Option<String>,
     /// Timeout of one attempt
@@ -62,12 +97,6 @@ pub(crate) struct Submit {
     pub(crate) cost: Option<u32>,
     #[command(flatten)]
     pub(crate) plans: Plans,
-    /// Wait until the task finishes, and print its output
-    #[arg(long)]
-    pub(crate) wait: bool,
-    /// Wait no longer than this
-    #[arg(long, value_name = "D", value_parser = values::duration, requires = "wait")]
-    pub(crate) wait_timeout: Option<Duration>,
 }
 
 /// Filters for tasks; all of them must match.

@@ -26,6 +26,7 @@ mod selection;
 mod show;
 mod stats;
 mod submit;
+mod submit_lines;
 mod task_name;
 mod up;
 mod workers;

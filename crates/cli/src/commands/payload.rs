@@ -40,7 +40,8 @@ fn bounded(source: impl Read, what: &str, bounds: Bounds) -> anyhow::Result<Vec<
     Ok(bytes)
 }
 
-fn check(bytes: Vec<u8>, bounds: Bounds) -> anyhow::Result<String> {
+/// Checks JSON text.
+pub(super) fn check(bytes: Vec<u8>, bounds: Bounds) -> anyhow::Result<String> {
     let wrong = |sentence: String| refused(Code::BadInput, format!("payload: {sentence}"));
     if bytes.len() > bounds.payload_bytes {
         return Err(wrong(format!(

@@ -2,7 +2,7 @@
 
 use ostler_core::Overrides;
 use ostler_ops::schedules;
-use ostler_runtime::{PlannedSchedule, ScheduleSpec};
+use ostler_runtime::{PlannedSchedule, ScheduleSpec, local_timezone};
 use ostler_store::schedules::{Activity, ScheduleRecord, TaskTemplate};
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::schedule::ScheduleView;
@@ -44,7 +44,7 @@ async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
 async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let place = console.place()?;
     let times = match (&add.times.cron, add.times.every, add.times.at) {
-        (Some(line), _, _) => ScheduleSpec::cron(line, add.timezone.as_deref().unwrap_or(UTC)),
+        (Some(line), _, _) => ScheduleSpec::cron(line, &add.timezone.unwrap_or_else(local)),
         (None, Some(step), _) => ScheduleSpec::every(step),
         (None, None, Some(moment)) => Ok(ScheduleSpec::at(moment)),
         (None, None, None) => unreachable!("clap requires one of the three"),
@@ -69,7 +69,10 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     console.out.answer(&answer, |_| {
         let (name, result) = (visible(&answer.schedule), answer.result.name());
         match (answer.next_at, &record) {
-            (Some(next), _) => format!("{name} is {result}; next run: {next}\n"),
+            (Some(next), _) => {
+                let zone = answer.timezone.as_ref().map(|zone| format!(" (time zone: {zone})"));
+                format!("{name} is {result}; next run: {next}{}\n", zone.unwrap_or_default())
+            }
             (None, ScheduleRecord { activity: Activity::Paused, .. }) => {
                 format!("{name} is {result} and paused; to resume it: ostler schedule resume {name}\n")
             }
@@ -81,6 +84,11 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         }
     })?;
     Ok(Code::Done)
+}
+
+/// The time zone of this machine. It is stored with the schedule: a node in another zone, or a later change, does not move it.
+fn local() -> String {
+    local_timezone().unwrap_or_else(|| UTC.to_owned())
 }
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {

@@ -5,22 +5,32 @@ use std::path::Path;
 use anyhow::Context as _;
 use ostler_core::{KeyHold, Overrides, StateName, Task, TaskId};
 use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
+use ostler_runtime::Ids;
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
-use ostler_store::{Bounds, Clock as _, SystemClock};
+use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::task::{ErrorView, Waited};
 
-use super::{Console, payload, task_name};
+use super::{Console, payload, submit_lines, task_name};
 use crate::args::Submit;
+use crate::args::task_line::TaskLine;
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Code> {
+    let Submit { queue, kind, jsonl, options, wait, wait_timeout } = submit;
+    if let Some(file) = jsonl {
+        return submit_lines::run(console, file, queue, kind).await;
+    }
+    let (Some(queue), Some(kind)) = (queue, kind) else { unreachable!("clap requires both") };
     let place = console.place()?;
-    let (wait, wait_timeout) = (submit.wait, submit.wait_timeout);
-    let mut request = request(submit, place.bounds()).await?;
+    let payload = match options.payload.clone() {
+        Some(given) => payload::read(given, place.bounds()).await?,
+        None => "null".to_owned(),
+    };
+    let mut request = request(TaskLine { queue, kind, payload, options }, &ids()?)?;
     // Checked before the store is opened: a refused task creates no store.
     request.check(place.bounds(), SystemClock.now())?;
     // Tasks to wait for are in an existing store.
@@ -40,6 +50,10 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     told(console, &submit::wait(store.as_ref(), id, wait_timeout).await?)
 }
 
+pub(super) fn ids() -> anyhow::Result<Ids> {
+    ostler::ids().context("cannot get random bytes from the system")
+}
+
 /// Tells the user if another task was kept. A rejected task is an error.
 fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
     match answer {
@@ -51,45 +65,42 @@ fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
             if console.out.format() == Format::Json {
                 console.out.json(&answer.view())?;
             }
-            let sentence = format!(
-                "task {holder} already has this key; nothing was enqueued; see --key-until for how long it is taken"
-            );
-            return Err(refused(Code::BadInput, sentence));
+            return Err(rejected(holder));
         }
     }
     Ok(())
 }
 
+pub(super) fn rejected(holder: TaskId) -> anyhow::Error {
+    let sentence = format!(
+        "task {holder} already has this key; nothing was enqueued; see --key-until for how long it is taken"
+    );
+    refused(Code::BadInput, sentence)
+}
+
 /// The submission as described by the options.
-async fn request(submit: Submit, bounds: Bounds) -> anyhow::Result<SubmitRequest> {
-    let plans = submit.plans;
-    let payload = match submit.payload {
-        Some(given) => payload::read(given, bounds).await?,
-        None => "null".to_owned(),
-    };
-    let folder = submit.folder.as_deref().map(folder).transpose()?;
-    let id = match submit.id {
-        Some(id) => id,
-        None => TaskId(ostler::ids().context("cannot get random bytes from the system")?()),
-    };
-    let after = plans.after.iter().map(|other| other.in_queue(&submit.queue)).collect();
+pub(super) fn request(line: TaskLine, ids: &Ids) -> anyhow::Result<SubmitRequest> {
+    let TaskLine { queue, kind, payload, options } = line;
+    let plans = options.plans;
+    let id = options.id.unwrap_or_else(|| TaskId(ids()));
+    let after = plans.after.iter().map(|other| other.in_queue(&queue)).collect();
     let task = NewTask {
-        priority: submit.priority.unwrap_or_default(),
-        run_at: submit.at,
-        unique: submit.key.map(|key| Unique {
+        priority: options.priority.unwrap_or_default(),
+        run_at: options.at,
+        unique: options.key.map(|key| Unique {
             hold: plans.key_until.or(plans.key_for.map(KeyHold::For)),
             on_conflict: plans.if_taken.unwrap_or_default(),
             ..Unique::new(key)
         }),
         on_failed: plans.if_failed.unwrap_or_default(),
-        limit_key: submit.limit_key,
-        cost: submit.cost,
-        overrides: Overrides { attempts: submit.attempts, timeout: submit.timeout, ..Overrides::NONE },
-        not_after: submit.not_after,
-        folder,
-        ..NewTask::new(id, submit.queue, submit.kind, payload)
+        limit_key: options.limit_key,
+        cost: options.cost,
+        overrides: Overrides { attempts: options.attempts, timeout: options.timeout, ..Overrides::NONE },
+        not_after: options.not_after,
+        folder: options.folder.as_deref().map(folder).transpose()?,
+        ..NewTask::new(id, queue, kind, payload)
     };
-    Ok(SubmitRequest { task, delay: submit.delay, deadline: plans.deadline, after })
+    Ok(SubmitRequest { task, delay: options.delay, deadline: plans.deadline, after })
 }
 
 /// The absolute path of the folder: the node has another current folder.

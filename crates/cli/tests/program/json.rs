@@ -100,7 +100,7 @@ fn submit_prints_the_id() {
     has_exactly(&made, &["id", "result"]);
     assert_eq!(made["result"], "created");
     let waited = place.json(["cancel", made["id"].as_str().expect("an id")]);
-    has_exactly(&waited[0], &["id", "result", "state", "copy"]);
+    has_exactly(&waited[0], &["id", "result", "state", "copy", "holder"]);
 }
 
 #[test]

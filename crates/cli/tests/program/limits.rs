@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::json::has_exactly;
 use crate::ostler::Place;
 
-const QUEUE: [&str; 14] = [
+const QUEUE: [&str; 16] = [
     "queue",
     "paused",
     "tasks",
@@ -18,6 +18,8 @@ const QUEUE: [&str; 14] = [
     "key_concurrency",
     "key",
     "cost",
+    "priority",
+    "key_until",
     "rate",
     "key_rate",
     "breaker",
@@ -244,4 +246,24 @@ fn breakers_are_listed_opened_and_reset_by_hand() {
     let said = place.done(["breaker", "reset", "mail", "--key", "acme"]);
     assert_eq!(said, "the breaker of acme of mail is closed\n");
     assert_eq!(place.json(["breaker", "ls"]).as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn strict_priorities_are_set_for_a_queue_and_shown() {
+    let place = Place::new();
+    let set = place.json(["queue", "set", "mail", "--priority", "strict", "--key-until", "end"]);
+    assert_eq!((&set["priority"], &set["key_until"]), (&json!("strict"), &json!("end")));
+    let shown = place.done(["queue", "show", "mail"]);
+    assert!(
+        shown.contains("priority     strict\n") && shown.contains("until the end of the task"),
+        "{shown}"
+    );
+    place.done(["submit", "mail", "send", "--payload", "1", "--priority", "-1"]);
+    place.done(["submit", "mail", "send", "--payload", "2", "--priority", "1", "--in", "1ms"]);
+    place.done(["submit", "mail", "send", "--payload", "3"]);
+    let hands = Hands::join(&place);
+    let order = [(); 3].map(|()| hands.begin("mail").payload);
+    assert_eq!(order, ["2", "3", "1"]);
+    place.refused(["queue", "set", "mail", "--priority", "high"], 2, "aging, strict");
+    assert_eq!(place.json(["queue", "set", "mail", "--priority", "aging"])["priority"], "aging");
 }

@@ -73,7 +73,7 @@ impl Place {
     /// The program, with an environment that contains only the path to other programs.
     pub(crate) fn bare(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("TZ", "UTC");
         command.current_dir(self.folder()).stdin(Stdio::null());
         command
     }

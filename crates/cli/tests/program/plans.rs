@@ -120,6 +120,31 @@ fn a_key_is_had_for_a_time() {
 }
 
 #[test]
+fn a_key_is_had_until_the_end_of_its_task() {
+    let place = Place::new();
+    let until_end = || submit(&place, &["--key", "doc", "--key-until", "end"]);
+    let first = until_end();
+    assert_eq!(until_end(), first);
+    let refused = place.run(["submit", "mail", "send", "--key", "doc", "--if-taken", "reject"]);
+    refused.is_refused(2, "see --key-until");
+    place.done(["cancel", &first]);
+    let second = until_end();
+    assert_ne!(second, first);
+    assert_eq!(place.json(["show", "key:doc", "--queue", "mail"])["id"], second.as_str());
+    let retried = place.run(["retry", &first]);
+    retried.is_refused(2, &format!("{first} cannot run again while task {second} has its key"));
+    let view = place.run(["retry", &first, "--json"]).json();
+    assert_eq!((&view[0]["result"], &view[0]["holder"]), (&json!("refused"), &json!(second)));
+    place.done(["cancel", &second]);
+    place.done(["retry", &first]);
+    assert_eq!(place.json(["show", "key:doc", "--queue", "mail"])["id"], first.as_str());
+    place.refused(["submit", "mail", "send", "--key-until", "end"], 2, "--key");
+    let both = ["submit", "mail", "send", "--key", "k", "--key-until", "end", "--key-for", "1h"];
+    place.refused(both, 2, "cannot be used with");
+    place.refused(["submit", "mail", "send", "--key", "k", "--key-until", "x"], 2, "removed, end");
+}
+
+#[test]
 fn what_may_replace_another_task_cannot_wait_for_others() {
     let place = Place::new();
     let first = submit(&place, &[]);

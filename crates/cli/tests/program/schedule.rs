@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::{Value, json};
 
-use crate::ostler::{Place, Running};
+use crate::ostler::{Place, Running, ran};
 
 const FIELDS: [&str; 13] = [
     "name",
@@ -139,7 +139,7 @@ fn everything_that_is_said_of_a_schedule_is_kept() {
     let added = place.json(["schedule", "add", "s", "shell", "run", "--every", "1h30m"]);
     assert_eq!(
         (fields(&added), &added["result"]),
-        (vec!["next_at", "result", "schedule"], &json!("replaced"))
+        (vec!["next_at", "result", "schedule", "timezone"], &json!("replaced"))
     );
     assert_eq!(place.json(["schedule", "show", "s"])["every_ms"], 5_400_000);
     place.done(["schedule", "add", "s", "shell", "run", "--at", AHEAD]);
@@ -231,4 +231,21 @@ fn two_nodes_fire_a_moment_once_and_it_is_over_then() {
     }
     let again = place.done(["schedule", "add", "once-0", "shell", "run", "--at", PAST]);
     assert!(again.contains("is replaced, but its time has passed"), "{again}");
+}
+
+#[test]
+fn the_time_zone_is_that_of_the_machine_that_adds_it_and_stays() {
+    let place = Place::new();
+    let words = ["schedule", "add", "nightly", "shell", "run", "--cron", "0 3 * * *"];
+    let added = ran(place.command(words).env("TZ", "Asia/Tokyo"));
+    assert!(added.out.contains("T18:00:00.000Z (time zone: Asia/Tokyo)\n"), "{added:?}");
+    let moved =
+        ran(place.command(["schedule", "show", "nightly", "--json"]).env("TZ", "Europe/Berlin")).json();
+    assert_eq!(moved["timezone"], "Asia/Tokyo");
+    assert!(place.done(["schedule", "ls"]).contains("0 3 * * * Asia/Tokyo"));
+    let given =
+        ran(place.command(words).args(["--timezone", "Europe/Berlin", "--json"]).env("TZ", "Asia/Tokyo"));
+    assert_eq!(given.json()["timezone"], "Europe/Berlin");
+    let unknown = ran(place.command(words).arg("--json").env("TZ", "Nowhere/Land"));
+    assert_eq!(unknown.json()["timezone"], "UTC");
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ostler_core::{OnConflict, StateName, Timestamp};
-use ostler_ops::submit::{SubmitAnswer, SubmitRequest, submit, wait};
+use ostler_ops::submit::{
+    BatchError, NotEnqueued, SubmitAnswer, SubmitRequest, line_view, submit, submit_batch, wait,
+};
 use ostler_ops::task_name::NamedTask;
 use ostler_ops::{Missing, OpsError, Refusal, Unsuccessful};
 use ostler_store::calls::{NewTask, Prune, QueueChange};
@@ -83,6 +85,32 @@ async fn dependencies_are_named_by_id_or_key_and_must_exist() {
     let many = SubmitRequest { after: vec![NamedTask::Id(first); MAX_AFTER + 1], ..request(&world) };
     let refused = many.check(Bounds::default(), world.clock.now());
     assert!(matches!(refused, Err(OpsError::Store(error)) if error.kind() == ErrorKind::Invalid));
+}
+
+#[tokio::test]
+async fn a_batch_has_an_answer_for_each_request_and_a_name_that_is_not_found_stores_nothing_of_it() {
+    let world = World::new();
+    let (first, unknown) = (request(&world), world.ids.task());
+    let other = plain(NewTask { payload: "2".to_owned(), ..first.task.clone() });
+    let lost = SubmitRequest { after: vec![NamedTask::Id(unknown)], ..request(&world) };
+    let nameless = NamedTask::Key { queue: QUEUE.to_owned(), key: "of no task".to_owned() };
+    let wrong = SubmitRequest { after: vec![nameless], ..request(&world) };
+    let refused = submit_batch(world.store(), &[first.clone(), wrong]).await;
+    assert!(matches!(refused, Err(BatchError::Request(1, OpsError::Missing(_)))), "{refused:?}");
+    assert_eq!(world.state(first.task.id).await, None);
+    let all = [first.clone(), first.clone(), other, lost];
+    let answers = submit_batch(world.store(), &all).await.expect("they are answered");
+    let id = first.task.id;
+    let taken = NotEnqueued::IdTaken { id, queue: QUEUE.to_owned(), kind: "send".to_owned() };
+    let expected = [
+        Ok(SubmitAnswer::Created(id)),
+        Ok(SubmitAnswer::SameId(id)),
+        Err(taken),
+        Err(NotEnqueued::NoSuchTask(unknown)),
+    ];
+    assert_eq!(answers, expected);
+    let words: Vec<&str> = answers.iter().map(|answer| line_view(1, answer).result.name()).collect();
+    assert_eq!(words, ["created", "existing", "id_taken", "no_such_task"]);
 }
 
 #[tokio::test]
