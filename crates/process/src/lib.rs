@@ -21,6 +21,7 @@ mod lines;
 mod links;
 mod memory;
 pub mod sandbox;
+mod stall;
 pub mod supervisor;
 mod walk;
 mod worker;

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, LogStream};
+use ostler_core::{ErrorClass, EventBody, Failure, LogStream};
 use ostler_exec::{AttemptResult, Control, EventSender, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -15,6 +15,7 @@ use super::output::Output;
 use super::policy::{Codes, CommandPolicy};
 use super::verdict;
 use crate::lines::{Lines, Tail};
+use crate::stall::StallWatch;
 use crate::supervisor::{Child, Exit, SupervisorGone};
 
 /// Bytes per read.
@@ -31,6 +32,7 @@ const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 enum Reason {
     Deadline,
     Cancel,
+    Stuck,
 }
 
 enum CommandStage {
@@ -56,6 +58,8 @@ enum CommandEvent {
     Timer,
     /// The pipes have been silent for a while.
     Silence,
+    /// Whether the child still does something is to be looked at.
+    Look,
     Cancel,
     /// The lease is lost: the child is killed at once.
     Lost,
@@ -75,10 +79,14 @@ pub(super) struct Attempt<'a> {
     timeout: Duration,
     grace: Duration,
     codes: &'a Codes,
+    stall: StallWatch,
+    /// Set when the child is stuck.
+    stuck: Option<Failure>,
 }
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(child: Child, work: Work, control: Control, policy: &'a CommandPolicy) -> Self {
+        let stall = StallWatch::new(policy.stuck_after, child.pid());
         Self {
             child,
             stage: CommandStage::Running,
@@ -93,6 +101,8 @@ impl<'a> Attempt<'a> {
             timeout: work.timeout,
             grace: work.grace,
             codes: &policy.codes,
+            stall,
+            stuck: None,
         }
     }
 
@@ -126,6 +136,7 @@ impl<'a> Attempt<'a> {
                 () = self.lost.cancelled(), if losable => CommandEvent::Lost,
                 () = &mut timer, if runs => CommandEvent::Timer,
                 () = self.cancel.cancelled(), if listens => CommandEvent::Cancel,
+                () = self.stall.due(), if listens => CommandEvent::Look,
                 sent = write(&mut stdin, &self.input[written..]) => CommandEvent::Stdin(sent),
                 read = read(&mut stderr, &mut err) => CommandEvent::Stderr(read),
                 read = read(&mut stdout, &mut out) => CommandEvent::Stdout(read),
@@ -138,11 +149,13 @@ impl<'a> Attempt<'a> {
                 }
                 CommandEvent::Stdout(Ok(0) | Err(_)) => stdout = None,
                 CommandEvent::Stdout(Ok(_)) => {
+                    self.stall.alive();
                     self.rearm(silence.as_mut());
                     self.output.take(&out);
                 }
                 CommandEvent::Stderr(Ok(0) | Err(_)) => stderr = None,
                 CommandEvent::Stderr(Ok(_)) => {
+                    self.stall.alive();
                     self.rearm(silence.as_mut());
                     self.lines.take(&err);
                     self.tail.take(&err);
@@ -155,6 +168,12 @@ impl<'a> Attempt<'a> {
                 }
                 // A child need not read its input.
                 CommandEvent::Stdin(Err(_)) => stdin = None,
+                CommandEvent::Look => {
+                    self.stuck = self.stall.look();
+                    if self.stuck.is_some() {
+                        self.ask_to_end(Reason::Stuck, timer.as_mut());
+                    }
+                }
                 CommandEvent::Cancel => self.ask_to_end(Reason::Cancel, timer.as_mut()),
                 CommandEvent::Lost => match self.stage {
                     CommandStage::Running => self.kill(Reason::Cancel, timer.as_mut()),
@@ -194,8 +213,8 @@ impl<'a> Attempt<'a> {
         };
         let most = match reason {
             None | Some(Reason::Cancel) => MAX_DRAIN,
-            // The deadline has passed: do not wait for other processes that write to the pipes.
-            Some(Reason::Deadline) => IDLE,
+            // It is over: do not wait for other processes that write to the pipes.
+            Some(Reason::Deadline | Reason::Stuck) => IDLE,
         };
         self.stage = CommandStage::Draining { exit, reason, until: after(most) };
         self.rearm(silence);
@@ -246,6 +265,10 @@ impl<'a> Attempt<'a> {
         match reason {
             Reason::Cancel => AttemptResult::cancelled(),
             Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(stderr),
+            Reason::Stuck => {
+                let stuck = self.stuck.unwrap_or_else(|| Failure::new(ErrorClass::Stuck, "it is stuck"));
+                AttemptResult::failed(stuck).with_details(stderr)
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Command policy: how a command is run, and the meaning of its exit codes.
 
+use std::time::Duration;
+
 use ostler_core::ErrorClass;
 
 use crate::files::Patterns;
@@ -22,6 +24,9 @@ pub struct CommandPolicy {
     /// Limit in bytes of the stderr kept as log lines, and of the stdout kept when the command does not succeed. The rest is
     /// dropped, with a warning.
     pub max_log_bytes: usize,
+    /// An attempt is stuck, and ended, when it gives no sign of life for this long: no frame, no output, no CPU time. `None`: it has its
+    /// whole timeout.
+    pub stuck_after: Option<Duration>,
     pub folders: Folders,
     pub sandbox: Option<Sandbox>,
     /// Patterns of the files in the task's folder to record, such as `*.pdf` or `pages/**/*.png`.
@@ -48,6 +53,7 @@ impl CommandPolicy {
             output: OutputForm::Json,
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
+            stuck_after: None,
             folders: Folders::default(),
             sandbox: None,
             files: Vec::new(),

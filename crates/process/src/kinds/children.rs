@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ostler_config::{BuildContext, FindingLevel, FoundValue, PoolFinding, Section, WritablePath, is_name};
 use ostler_core::visible;
@@ -19,6 +20,11 @@ const OPEN_FILES: RangeInclusive<u64> = 8..=1 << 20;
 const FILE_SIZE: RangeInclusive<u64> = 1..=1 << 50;
 /// The range of `processes`, threads included.
 const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
+
+/// When an attempt without a sign of life is stuck.
+pub(super) fn stuck_after(section: &mut Section<'_>) -> Option<Duration> {
+    section.find("stuck_after")?.duration()
+}
 
 /// Where the children of a pool run.
 pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {

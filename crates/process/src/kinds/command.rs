@@ -56,6 +56,7 @@ impl PoolKind for CommandKind {
                 .unwrap_or(default.max_output_bytes),
             max_log_bytes: children::bytes(section.find("max_log"), MAX_LOG_BYTES)
                 .unwrap_or(default.max_log_bytes),
+            stuck_after: children::stuck_after(section),
             folders: children::folders(pool.name, section),
             sandbox: children::sandbox(section),
             files: files(section),

@@ -1,7 +1,7 @@
 //! Pool kinds of child processes: `executor = "command"` and `executor = "process"`.
 //!
-//! `command.rs` and `process.rs` read the keys of each, `children.rs` what both have: environment, folders, sandbox. The `.toml` files
-//! are their parts of the commented default config.
+//! `command.rs` and `process.rs` read the keys of each, `children.rs` what both have: environment, folders, sandbox, stuck work. The
+//! `.toml` files are their parts of the commented default config.
 
 mod children;
 mod command;

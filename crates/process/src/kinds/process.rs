@@ -10,14 +10,17 @@ use ostler_config::{
     BuildContext, BuildError, ClaimAhead, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec, Section,
     WritablePath, duration,
 };
+use ostler_core::Overrides;
 use ostler_exec::Executor;
 
-use super::{MAX_LOG_BYTES, MOST_BY_CORES, SUPERVISOR, children};
+use super::{MAX_LOG_BYTES, SUPERVISOR, children};
 use crate::supervisor::Supervisor;
 use crate::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};
 
 /// The default of `min_workers`.
 const MIN_WORKERS: u32 = 2;
+/// The default of `max_workers`.
+const MAX_WORKERS: u32 = 10;
 /// The maximum of `ready_timeout`. A node that waits longer seems to hang.
 const MAX_READY: Duration = Duration::from_secs(10 * 60);
 /// The range of `recycle.after_tasks`.
@@ -35,7 +38,7 @@ impl PoolKind for ProcessKind {
     }
 
     fn defaults(&self) -> PoolDefaults {
-        PoolDefaults { min_workers: MIN_WORKERS, ..PoolDefaults::by_cores(MOST_BY_CORES) }
+        PoolDefaults { min_workers: MIN_WORKERS, max_workers: MAX_WORKERS, overrides: Overrides::NONE }
     }
 
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
@@ -46,6 +49,7 @@ impl PoolKind for ProcessKind {
             environment: children::environment(section, default.environment.clone()),
             ready_timeout: ready_timeout(section).unwrap_or(default.ready_timeout),
             grace: pool.grace,
+            stuck_after: children::stuck_after(section),
             recycle: recycle(section.section("recycle")),
             max_output_bytes: children::bytes(section.find("max_output"), max_output)
                 .unwrap_or(default.max_output_bytes),

@@ -22,6 +22,7 @@ use crate::command::verdict;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
 use crate::lines::{Lines, Tail, reason};
+use crate::stall::StallWatch;
 use crate::supervisor::{Child, Exit, SupervisorGone};
 
 /// The minimum wait for a kill: a short grace period must not make a busy system look like a child that cannot die.
@@ -49,6 +50,8 @@ enum WorkerEvent {
     Lost,
     /// The current stage has timed out.
     Timer,
+    /// Whether the attempt still does something is to be looked at.
+    Look,
     Cancel,
     Saved(String, Result<(), StepError>),
     /// A file that the worker reported was read.
@@ -83,6 +86,7 @@ pub(super) struct Attempt<'a> {
     stderr: Lines,
     /// The end of stdout and stderr during this attempt.
     tail: Tail,
+    stall: StallWatch,
 }
 
 impl<'a> Attempt<'a> {
@@ -94,6 +98,7 @@ impl<'a> Attempt<'a> {
         control: Control,
     ) -> Self {
         let (out, err) = (control.events.clone(), control.events.clone());
+        let stall = StallWatch::new(policy.stuck_after, child.pid());
         Self {
             child,
             link,
@@ -113,6 +118,7 @@ impl<'a> Attempt<'a> {
             stdout: Lines::new(out, LogStream::Stdout, policy.max_log_bytes),
             stderr: Lines::new(err, LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
+            stall,
         }
     }
 
@@ -162,6 +168,7 @@ impl<'a> Attempt<'a> {
                 () = self.control.lost.cancelled(), if losable => WorkerEvent::Lost,
                 () = &mut timer => WorkerEvent::Timer,
                 () = self.control.cancel.cancelled(), if listens => WorkerEvent::Cancel,
+                () = self.stall.due(), if listens => WorkerEvent::Look,
                 (name, saved) = maybe(&mut self.saving) => WorkerEvent::Saved(name, saved),
                 note = maybe(&mut self.filing) => WorkerEvent::Filed(note),
                 kept = maybe(&mut self.keeping) => WorkerEvent::Kept(kept),
@@ -189,6 +196,7 @@ impl<'a> Attempt<'a> {
                     // Killed and still alive: the worker hangs in the kernel.
                     AttemptStage::Killed(why) => return self.judge(why).unresponsive(),
                 },
+                WorkerEvent::Look => self.look(timer.as_mut()),
                 WorkerEvent::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
                 WorkerEvent::Saved(name, saved) => {
                     self.saving = None;
@@ -202,9 +210,12 @@ impl<'a> Attempt<'a> {
                     self.keeping = None;
                     self.answer_kept(kept, timer.as_mut());
                 }
-                WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => self.log(stream),
+                WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => {
+                    self.stall.alive();
+                    self.log(stream);
+                }
                 WorkerEvent::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
-                WorkerEvent::Moved(ConnectionEvent::Received) => {}
+                WorkerEvent::Moved(ConnectionEvent::Received) => self.stall.alive(),
             }
             // Frames received together with a step or a file are still in the buffer.
             if !self.is_busy() {
@@ -213,6 +224,18 @@ impl<'a> Attempt<'a> {
             if let Some(ended) = self.answer() {
                 return ended;
             }
+        }
+    }
+
+    /// Ends an attempt that is stuck.
+    fn look(&mut self, timer: Pin<&mut Sleep>) {
+        // The worker may be waiting for this node.
+        if self.is_busy() {
+            self.stall.alive();
+        }
+        if let Some(stuck) = self.stall.look() {
+            let stuck = Failure { details: self.tail.text(), ..stuck };
+            self.terminate(EndReason::Failed(stuck), timer);
         }
     }
 

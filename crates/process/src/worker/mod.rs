@@ -58,6 +58,8 @@ pub struct Process {
 #[derive(Default)]
 struct Seats {
     taken: HashMap<WorkerId, Arc<Seat>>,
+    /// The pids of workers that are not ready yet.
+    starting: HashMap<WorkerId, i32>,
     /// The kinds of the workers that started last, for when there are none.
     known: WorkerKinds,
 }
@@ -103,7 +105,9 @@ impl Process {
     }
 
     fn remove(&self, worker: WorkerId) -> Option<Arc<Seat>> {
-        self.lock().taken.remove(&worker)
+        let mut seats = self.lock();
+        seats.starting.remove(&worker);
+        seats.taken.remove(&worker)
     }
 
     /// The folder of a task. The paths that its worker may change were fixed when the worker was started.
@@ -157,15 +161,14 @@ impl Executor for Process {
     }
 
     async fn open(&self, worker: WorkerId) -> WorkerOpening {
-        match WorkerProcess::start(
-            &self.supervisor,
-            &self.policy,
-            self.sandbox.as_ref(),
-            &self.folders,
-            worker,
-        )
-        .await
-        {
+        let spawned = |pid| {
+            self.lock().starting.insert(worker, pid);
+        };
+        let (policy, sandbox) = (&self.policy, self.sandbox.as_ref());
+        let started =
+            WorkerProcess::start(&self.supervisor, policy, sandbox, &self.folders, worker, spawned).await;
+        self.lock().starting.remove(&worker);
+        match started {
             Ok((child, kinds)) => {
                 let pid = child.child.pid();
                 let mut seats = self.lock();
@@ -205,7 +208,10 @@ impl Executor for Process {
     }
 
     fn vitals(&self, worker: WorkerId) -> Vitals {
-        let Some(seat) = self.seat(worker) else { return Vitals::default() };
+        let Some(seat) = self.seat(worker) else {
+            let pid = self.lock().starting.get(&worker).and_then(|pid| u32::try_from(*pid).ok());
+            return Vitals { pid, memory_bytes: None };
+        };
         let now = Instant::now();
         let mut told = seat.told.lock().unwrap_or_else(PoisonError::into_inner);
         let memory_bytes = match *told {

@@ -19,6 +19,9 @@ pub struct ProcessPolicy {
     pub ready_timeout: Duration,
     /// How long a worker may take to exit after a stop frame, before it gets SIGTERM, and then before it is killed.
     pub grace: Duration,
+    /// An attempt is stuck, and ended, when it gives no sign of life for this long: no frame, no output, no CPU time. `None`: it has its
+    /// whole timeout.
+    pub stuck_after: Option<Duration>,
     pub recycle: Recycle,
     /// Bytes of an output, at most. More is a permanent failure.
     pub max_output_bytes: usize,
@@ -57,6 +60,7 @@ impl ProcessPolicy {
             environment: Environment::default(),
             ready_timeout: READY_TIMEOUT,
             grace: GRACE,
+            stuck_after: None,
             recycle: Recycle::default(),
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,

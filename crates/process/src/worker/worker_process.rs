@@ -58,13 +58,14 @@ impl From<Failure> for NotUp {
 pub(super) type WorkerKinds = Option<Vec<String>>;
 
 impl WorkerProcess {
-    /// Starts a worker, and waits until it is ready.
+    /// Starts a worker, and waits until it is ready. `spawned` learns its pid before that.
     pub(super) async fn start(
         supervisor: &Supervisor,
         policy: &ProcessPolicy,
         sandbox: Option<&SandboxInstance>,
         folders: &TaskFolders,
         id: WorkerId,
+        spawned: impl FnOnce(i32) + Send,
     ) -> Result<(Self, WorkerKinds), NotUp> {
         let until = Instant::now() + policy.ready_timeout;
         let late = || {
@@ -93,15 +94,16 @@ impl WorkerProcess {
             socket: Socket::Pair,
             confinement,
         };
-        let spawned = tokio::time::timeout_at(until, supervisor.spawn(launch)).await.map_err(|_| late())?;
+        let child = tokio::time::timeout_at(until, supervisor.spawn(launch)).await.map_err(|_| late())?;
         let program = policy.argv.first().map_or("", String::as_str);
         let folder = policy.folders.start();
-        let mut child = spawned.map_err(|error| match error {
+        let mut child = child.map_err(|error| match error {
             SpawnError::Short { .. } => NotUp::Short(error.to_string()),
             SpawnError::Pipe(_) | SpawnError::Refused { .. } | SpawnError::TooLarge | SpawnError::Gone(_) => {
                 verdict::not_spawned(program, folder.as_deref(), &error).into()
             }
         })?;
+        spawned(child.pid());
         let link = Connection::to(&mut child);
         let (idle_tail, recent, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
         let mut worker = Self { child, link, idle_tail, recent, tasks: 0, weighed, _private: private };

@@ -15,6 +15,7 @@ mod misbehaviour;
 mod pids;
 mod sandbox;
 mod sdk;
+mod stuck;
 mod supervisor;
 mod worker_suite;
 mod workers;

@@ -83,6 +83,11 @@ def run(task, do, how):
     elif do == "hang-politely":
         task.log("waiting")
         forever()
+    elif do == "speak":
+        for _ in range(how):
+            task.log("on")
+            time.sleep(0.5)
+        task.done()
     elif do == "stop":
         task.log("waiting")
         until("cancel")

@@ -52,6 +52,22 @@ async fn one_process_runs_many_tasks_one_after_the_other() {
 }
 
 #[tokio::test]
+async fn a_worker_that_is_starting_has_a_pid() {
+    let desk = Desk::of(policy("silent")).await;
+    let worker = desk.name();
+    let opening = tokio::spawn({
+        let process = Arc::clone(&desk.process);
+        async move { process.open(worker).await }
+    });
+    until("it was started", || desk.process.vitals(worker).pid.is_some()).await;
+    assert!(desk.process.vitals(worker).pid.is_some_and(runs));
+    opening.abort();
+    let _ = opening.await;
+    desk.process.abandon(worker);
+    assert_eq!(desk.process.vitals(worker).pid, None);
+}
+
+#[tokio::test]
 async fn a_worker_has_its_socket_and_nothing_else_of_the_node() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
