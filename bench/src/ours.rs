@@ -84,6 +84,7 @@ impl Ours {
         let node = NewSession {
             id: session,
             name: "bench".into(),
+            host: "stable-1".to_owned(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             ttl: TTL,

@@ -70,6 +70,7 @@ impl Ids {
         NewSession {
             id: self.session(),
             name: name.to_owned(),
+            host: "stable-1".to_owned(),
             pid: std::process::id(),
             version: "0.1.0".to_owned(),
             ttl,

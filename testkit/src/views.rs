@@ -108,7 +108,7 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
         failed: 1,
         task: busy,
     };
-    store.report(session, vec![reported]).await.expect("the worker is reported");
+    store.report(session, vec![reported], Vec::new()).await.expect("the worker is reported");
     let mut tasks = Vec::new();
     for id in &all {
         let shown = store.show(TaskRef::Id(*id)).await.expect("show answers").expect("it is there");
@@ -145,8 +145,8 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
             rows: vec![texts(&[&"mail", &"", &2, &1, &1, &2, &1, &1])],
         },
         ViewCase {
-            sql: "SELECT id, name, pid, version, leases FROM nodes",
-            rows: vec![texts(&[&session, &"here", &std::process::id(), &"0.1.0", &2])],
+            sql: "SELECT id, name, host, pid, version, leases FROM nodes",
+            rows: vec![texts(&[&session, &"here", &"stable-1", &std::process::id(), &"0.1.0", &2])],
         },
         ViewCase {
             sql: "SELECT id, queue, node, node_name, pid, state, memory_bytes, done, failed, task FROM workers",

@@ -83,6 +83,7 @@ impl Scene {
         NewSession {
             id,
             name: "stable".to_owned(),
+            host: "stable-1".to_owned(),
             pid: 42,
             version: "0.1.0".to_owned(),
             ttl: TTL,

@@ -1,10 +1,10 @@
 //! An overview of the system: one survey of a store, and the views that are built from it.
 
 use ostler_core::Timestamp;
-use ostler_store::Store;
 use ostler_store::views::{QueueRecord, Survey};
+use ostler_store::{MAX_GONE_WORKERS, Store};
 use ostler_wire::limits::{BreakerView, QueueView};
-use ostler_wire::system::{NodeView, StatsView, WorkerView};
+use ostler_wire::system::{GoneWorkerView, NodeView, StatsView, WorkerView};
 
 use crate::error::{Missing, OpsError};
 
@@ -67,4 +67,13 @@ impl Overview {
         let found = self.survey.queues.iter().find(|record| record.name == queue);
         found.ok_or_else(|| Missing::Queue(queue.to_owned()).into())
     }
+}
+
+/// The last records of workers that are gone, the newest first.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn gone_workers(store: &dyn Store) -> Result<Vec<GoneWorkerView>, OpsError> {
+    let gone = store.gone_workers(MAX_GONE_WORKERS).await?;
+    Ok(gone.iter().map(GoneWorkerView::from).collect())
 }

@@ -293,8 +293,15 @@ CREATE TABLE ostler.conversation(
 );
 ";
 
-// The function `enqueue` of `functions.rs` has one more parameter than the one that it replaces.
+// The newest workers that are gone, with their last counts. `host` is null for nodes of earlier versions. The function
+// `enqueue` of `functions.rs` has one more parameter than the one that it replaces.
 const V7: &str = "
+ALTER TABLE ostler.session ADD COLUMN host text;
+CREATE TABLE ostler.gone_worker(
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session uuid NOT NULL, node text NOT NULL, id uuid NOT NULL,
+    pool text NOT NULL, pid bigint, state smallint NOT NULL, memory_bytes bigint, started_at bigint NOT NULL,
+    done bigint NOT NULL, failed bigint NOT NULL, how smallint NOT NULL, gone_at bigint NOT NULL
+);
 DROP FUNCTION IF EXISTS ostler.enqueue(text, text, json, integer, timestamptz, text, text, timestamptz, timestamptz, text, interval, text,
     text[], text, integer, interval, text, integer);
 ";
@@ -307,6 +314,6 @@ DELETE FROM ostler.unique_key; DELETE FROM ostler.limits; DELETE FROM ostler.unu
 DELETE FROM ostler.edge; DELETE FROM ostler.freed;
 DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.outbox;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
-DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker;
+DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker; DELETE FROM ostler.gone_worker;
 SELECT setval(pg_get_serial_sequence('ostler.outbox', 'number'), 1, false);
 ";

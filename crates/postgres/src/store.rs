@@ -18,11 +18,13 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{
+    Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
+};
 use ostler_store::{
-    Bounds, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, Store,
-    Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
-    check_reply, check_schedule, check_session,
+    Bounds, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, Wakeups,
+    check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
+    check_reply, check_report, check_schedule, check_session,
 };
 use tokio_postgres::Transaction;
 
@@ -211,13 +213,17 @@ impl Store for Postgres {
             .await
     }
 
-    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        check_len("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
-        let input = (session, workers);
+    async fn report(
+        &self,
+        session: SessionId,
+        workers: Vec<Worker>,
+        closed: Vec<Worker>,
+    ) -> Result<Fenced, Error> {
+        check_report(&workers, &closed)?;
+        let input = (session, workers, closed);
         self.transactor
-            .write(node_commands::locks(session), &input, |tx, (session, workers)| {
-                Box::pin(sessions::report(tx, *session, workers))
+            .write(node_commands::locks(session), &input, |tx, (session, workers, closed)| {
+                Box::pin(sessions::report(tx, *session, workers, closed))
             })
             .await
     }
@@ -530,6 +536,13 @@ impl Store for Postgres {
     async fn survey(&self) -> Result<Survey, Error> {
         let now = self.transactor.time.given();
         self.transactor.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+    }
+
+    async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {
+        check_len("workers", limit, MAX_PAGE)?;
+        self.transactor
+            .look(&limit, |conn, limit| Box::pin(ostler_sql::gone_workers::list(conn, *limit)))
+            .await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

@@ -54,7 +54,15 @@ impl Node {
         let options = Options { schema: schema.to_owned(), connections: 2, failover, ..Options::default() };
         let store = Arc::new(Postgres::open(url, options).await.expect("the store opens"));
         let (name, version) = ("stable".to_owned(), "1".to_owned());
-        let node = NewSession { id: session, name, pid: 1, version, ttl: TTL, settings: "{}".to_owned() };
+        let node = NewSession {
+            id: session,
+            name,
+            host: "stable-1".to_owned(),
+            pid: 1,
+            version,
+            ttl: TTL,
+            settings: "{}".to_owned(),
+        };
         assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
         let node = Self { store, session, keeping: JoinSet::new() };
         node.assert_alive().await;

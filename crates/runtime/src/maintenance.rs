@@ -1,12 +1,13 @@
 //! Store maintenance: expires dead nodes, makes due tasks ready, prunes, and reports workers. Safe to run on all nodes at
 //! once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{SessionId, Worker};
 use ostler_store::calls::{Prune, Retention};
-use ostler_store::{Clock, Store};
+use ostler_store::{Clock, MAX_GONE_WORKERS, Store};
 use tokio::sync::watch;
 
 use crate::lifecycle::NodeState;
@@ -31,11 +32,19 @@ pub(crate) struct Maintenance {
     pub(crate) state: watch::Receiver<NodeState>,
 }
 
+/// What the store knows of the workers, and what it is still to be told.
+struct Reported {
+    workers: Vec<Worker>,
+    /// Closed workers that are not reported yet.
+    closed: VecDeque<Worker>,
+    at: Duration,
+}
+
 impl Maintenance {
     /// Runs until the node is fenced or has ended, including during a drain.
     pub(crate) async fn serve(mut self) {
         let mut pruned_at = self.clock.uptime();
-        let mut reported = (Vec::new(), self.clock.uptime());
+        let mut reported = Reported { workers: Vec::new(), closed: VecDeque::new(), at: self.clock.uptime() };
         loop {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
@@ -76,13 +85,19 @@ impl Maintenance {
 
     /// Reports the workers when they have changed and, while one is busy, at every heartbeat: so readers of the tables see
     /// that the node holds its leases.
-    async fn report(&self, (reported, at): &mut (Vec<Worker>, Duration)) {
+    async fn report(&self, reported: &mut Reported) {
         let workers: Vec<Worker> = self.worker_sets.all().iter().flat_map(WorkerSet::workers).collect();
-        let is_due = self.clock.uptime().saturating_sub(*at) >= self.heartbeat
+        let is_due = self.clock.uptime().saturating_sub(reported.at) >= self.heartbeat
             && workers.iter().any(|worker| worker.task.is_some());
-        if (is_due || workers != *reported) && self.store.report(self.session, workers.clone()).await.is_ok()
-        {
-            (*reported, *at) = (workers, self.clock.uptime());
+        reported.closed.extend(self.worker_sets.take_closed());
+        let excess = reported.closed.len().saturating_sub(MAX_GONE_WORKERS);
+        reported.closed.drain(..excess);
+        if !is_due && workers == reported.workers && reported.closed.is_empty() {
+            return;
+        }
+        let closed = reported.closed.iter().cloned().collect();
+        if self.store.report(self.session, workers.clone(), closed).await.is_ok() {
+            *reported = Reported { workers, closed: VecDeque::new(), at: self.clock.uptime() };
         }
     }
 }

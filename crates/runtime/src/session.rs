@@ -82,6 +82,7 @@ impl NodeSession {
         let node = NewSession {
             id: session,
             name: config.name.clone(),
+            host: host(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ttl: config.lease.ttl,
@@ -252,6 +253,9 @@ impl NodeSession {
             _ = tokio::time::timeout(LAST_WORDS, delivered) => {}
             () = hurry.cancelled() => {}
         }
+        // Its workers have closed since the last report, with what they had done.
+        let closed = self.worker_sets.take_closed().into();
+        let _ = self.store.report(self.session, Vec::new(), closed).await;
         let _ = self.store.leave(self.session).await;
     }
 
@@ -280,6 +284,11 @@ impl NodeSession {
         // What they held is given up when this returns.
         collect(&mut self.pools, &mut Drained::default()).await;
     }
+}
+
+/// The host name of this machine.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Waits for all pools and adds up their results. If cancelled, the sum so far is kept.

@@ -19,7 +19,9 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{
+    Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
+};
 use ostler_store::{Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
@@ -90,8 +92,14 @@ impl Store for WatchedStore {
         self.watch(verb("reply", Proof::Written, Input::Own), self.store.reply(session, answer)).await
     }
 
-    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        self.watch(verb("report", Proof::Written, Input::Own), self.store.report(session, workers)).await
+    async fn report(
+        &self,
+        session: SessionId,
+        workers: Vec<Worker>,
+        closed: Vec<Worker>,
+    ) -> Result<Fenced, Error> {
+        let report = self.store.report(session, workers, closed);
+        self.watch(verb("report", Proof::Written, Input::Own), report).await
     }
 
     fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
@@ -244,6 +252,10 @@ impl Store for WatchedStore {
     ) -> Result<Option<TextPart>, Error> {
         let reading = self.store.read_text(task, text, from, most);
         self.watch(verb("read_text", Proof::Read, Input::Own), reading).await
+    }
+
+    async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {
+        self.watch(verb("gone_workers", Proof::Read, Input::Own), self.store.gone_workers(limit)).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

@@ -1,27 +1,57 @@
 //! The worker sets of a session's pools, which come and go while the node runs.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ostler_core::Worker;
+use ostler_store::MAX_GONE_WORKERS;
 
 use crate::workers::WorkerSet;
 
 /// Clones share the same state.
 #[derive(Clone, Default)]
-pub(crate) struct WorkerSets(Arc<Mutex<Vec<WorkerSet>>>);
+pub(crate) struct WorkerSets(Arc<Mutex<Sets>>);
+
+#[derive(Default)]
+struct Sets {
+    all: Vec<WorkerSet>,
+    /// The last records of workers whose pool was removed, until they are reported; the oldest first.
+    closed: VecDeque<Worker>,
+}
 
 impl WorkerSets {
-    fn lock(&self) -> MutexGuard<'_, Vec<WorkerSet>> {
+    fn lock(&self) -> MutexGuard<'_, Sets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, workers: WorkerSet) {
-        self.lock().push(workers);
+        self.lock().all.push(workers);
     }
 
     pub(crate) fn remove(&self, pool: &str) {
-        self.lock().retain(|workers| workers.pool() != pool);
+        let mut sets = self.lock();
+        let Sets { all, closed } = &mut *sets;
+        for workers in all.extract_if(.., |workers| workers.pool() == pool) {
+            closed.extend(workers.take_closed());
+        }
+        keep_newest(closed);
     }
 
     pub(crate) fn all(&self) -> Vec<WorkerSet> {
-        self.lock().clone()
+        self.lock().all.clone()
     }
+
+    /// The last records of workers that were closed since this was asked.
+    pub(crate) fn take_closed(&self) -> VecDeque<Worker> {
+        let mut sets = self.lock();
+        let mut closed = std::mem::take(&mut sets.closed);
+        closed.extend(sets.all.iter().flat_map(WorkerSet::take_closed));
+        keep_newest(&mut closed);
+        closed
+    }
+}
+
+fn keep_newest(closed: &mut VecDeque<Worker>) {
+    let excess = closed.len().saturating_sub(MAX_GONE_WORKERS);
+    closed.drain(..excess);
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::{Ending, Failure, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_exec::{Executor, Vitals, WorkerFate};
+use ostler_store::MAX_GONE_WORKERS;
 use ostler_store::calls::Claimed;
 use ostler_store::node_commands::WorkerChoice;
 use tokio::sync::{Notify, watch};
@@ -108,6 +109,8 @@ struct SetState {
     closing: bool,
     drained: Drained,
     starts: StartBackoff,
+    /// The last records of workers that were closed, until they are reported; the oldest first.
+    closed: VecDeque<Worker>,
 }
 
 struct WorkerEntry {
@@ -339,12 +342,15 @@ impl WorkerSet {
 
     /// The worker has started.
     pub(crate) fn ready(&self, id: WorkerId) {
+        // Kept for when it is gone.
+        let Vitals { pid, .. } = self.0.executor.vitals(id);
         let mut book = self.lock();
         book.starts.came_up();
         if let Some(worker) =
             book.workers.get_mut(&id).filter(|worker| worker.record.state == WorkerState::Starting)
         {
             worker.record.state = WorkerState::Busy;
+            worker.record.pid = pid;
             worker.up_since = Some(Instant::now());
         }
     }
@@ -454,9 +460,15 @@ impl WorkerSet {
         book.idle.retain(|other| *other != id);
         let removed = book.workers.remove(&id);
         book.ring();
-        if removed.is_some_and(|worker| worker.record.state == WorkerState::Starting)
-            && !book.starts.is_resting(Instant::now())
-        {
+        let was_starting =
+            removed.as_ref().is_some_and(|worker| worker.record.state == WorkerState::Starting);
+        if let Some(worker) = removed {
+            if book.closed.len() == MAX_GONE_WORKERS {
+                book.closed.pop_front();
+            }
+            book.closed.push_back(worker.record);
+        }
+        if was_starting && !book.starts.is_resting(Instant::now()) {
             // A defect of the pool or the executor must not make the pool spin.
             let failure = Failure::new(ostler_core::ErrorClass::Crash, "a worker panicked while it started");
             book.starts.failed(failure, Instant::now());
@@ -466,6 +478,11 @@ impl WorkerSet {
     }
 
     // ---- for reports ----
+
+    /// The last records of workers that were closed since this was asked.
+    pub(crate) fn take_closed(&self) -> VecDeque<Worker> {
+        std::mem::take(&mut self.lock().closed)
+    }
 
     /// All workers with process id and memory use.
     pub(crate) fn workers(&self) -> Vec<Worker> {

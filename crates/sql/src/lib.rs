@@ -22,6 +22,7 @@ pub mod end_attempt;
 pub mod events;
 pub mod gate_codec;
 pub mod gates;
+pub mod gone_workers;
 pub mod integrity;
 pub mod jobs;
 pub mod limit_keys;

@@ -2,11 +2,12 @@
 
 use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::{Expired, Fenced};
+use ostler_store::views::WorkerEnd;
 
 use crate::end_attempt::end_attempt;
 use crate::tx::{Snapshot, Tx, readable};
 use crate::value::Row;
-use crate::{outbox, params};
+use crate::{gone_workers, outbox, params};
 
 /// Ends a session at its own request.
 ///
@@ -27,18 +28,18 @@ pub async fn hand_back_all<T: Tx>(tx: &mut T, session: i64) -> Result<usize, T::
     let sql = "SELECT id FROM ostler.task /*by leased*/ WHERE session = $1 AND phase IN (3, 4) ORDER BY id FOR NO KEY UPDATE";
     let held = tx.rows(sql, params![session]).await?;
     end_all(tx, &held, &Outcome::HandedBack).await?;
-    end(tx, session).await?;
+    end(tx, session, WorkerEnd::Closed).await?;
     Ok(held.len())
 }
 
-/// Ends a session and removes its workers and node commands; its outbox entries stay for other nodes.
+/// Ends a session and removes its node commands; its workers are gone, and its outbox entries stay for other nodes.
 ///
 /// # Errors
 /// When a statement fails.
-pub async fn end<T: Tx>(tx: &mut T, session: i64) -> Result<(), T::Error> {
+async fn end<T: Tx>(tx: &mut T, session: i64, how: WorkerEnd) -> Result<(), T::Error> {
     let sql = "UPDATE ostler.session SET ended_at = $2 WHERE id = $1 AND ended_at IS NULL";
     tx.exec(sql, params![session, tx.now().millis()]).await?;
-    tx.exec("DELETE FROM ostler.worker WHERE session = $1", params![session]).await?;
+    gone_workers::ended(tx, session, how).await?;
     tx.exec("DELETE FROM ostler.orders WHERE session = $1", params![session]).await?;
     outbox::free(tx, session).await
 }
@@ -62,7 +63,7 @@ pub async fn expire<T: Tx>(tx: &mut T, dead: &[Dead], batch: usize) -> Result<Ex
         if dead.departed {
             handed_back += hand_back_all(tx, dead.number).await?;
         } else {
-            end(tx, dead.number).await?;
+            end(tx, dead.number, WorkerEnd::NodeDied).await?;
         }
     }
     let orphans = tx

@@ -342,6 +342,7 @@ fn nodes(d: Database) -> View {
     let columns = vec![
         column("id", d.id("s.uid"), "The id of the node, new at each start"),
         column("name", "s.name", "The name of the node"),
+        column("host", "s.host", "The host name of its machine"),
         column("pid", "s.pid", "The id of its process"),
         column("version", "s.version", "The version of the program"),
         column("joined_at", d.time("s.joined_at"), "When it started"),

@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One migration per schema version; the first one is for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
 
 /// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -190,4 +190,14 @@ CREATE TABLE conversation(
     task INTEGER NOT NULL, token INTEGER NOT NULL, session TEXT, prompt INTEGER, usage TEXT NOT NULL,
     PRIMARY KEY(task, token)
 ) STRICT, WITHOUT ROWID;
+";
+
+// The newest workers that are gone, with their last counts. `host` is null for nodes of earlier versions.
+const V6: &str = "
+ALTER TABLE session ADD COLUMN host TEXT;
+CREATE TABLE gone_worker(
+    number INTEGER PRIMARY KEY AUTOINCREMENT, session BLOB NOT NULL, node TEXT NOT NULL, id BLOB NOT NULL, pool TEXT NOT NULL,
+    pid INTEGER, state INTEGER NOT NULL, memory_bytes INTEGER, started_at INTEGER NOT NULL,
+    done INTEGER NOT NULL, failed INTEGER NOT NULL, how INTEGER NOT NULL, gone_at INTEGER NOT NULL
+) STRICT;
 ";

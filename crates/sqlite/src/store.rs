@@ -22,12 +22,12 @@ use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
 use ostler_store::views::{
-    Cursor, Filter, FoundIds, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
+    Cursor, Filter, FoundIds, GoneWorker, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
 use ostler_store::{
     Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH,
-    MAX_PAGE, MAX_WORKERS, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len,
-    check_name, check_overrides, check_reply, check_schedule, check_session,
+    MAX_PAGE, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name,
+    check_overrides, check_reply, check_report, check_schedule, check_session,
 };
 
 use rusqlite::Connection;
@@ -195,10 +195,14 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        check_len("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
-        self.writer.write("report", move |tx| sessions::report(tx, session, &workers)).await
+    async fn report(
+        &self,
+        session: SessionId,
+        workers: Vec<Worker>,
+        closed: Vec<Worker>,
+    ) -> Result<Fenced, Error> {
+        check_report(&workers, &closed)?;
+        self.writer.write("report", move |tx| sessions::report(tx, session, &workers, &closed)).await
     }
 
     fn liveness_lock(&self, session: SessionId) -> Result<Option<OwnedFd>, Error> {
@@ -460,6 +464,12 @@ impl Store for Sqlite {
         let liveness = Arc::clone(&self.liveness);
         let now = self.clock.now();
         self.readers.read(move |conn| survey::survey(conn, now, |session| liveness.is_in_time(session))).await
+    }
+
+    async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {
+        check_len("workers", limit, MAX_PAGE)?;
+        let read = move |conn: &_| poll_now(ostler_sql::gone_workers::list(&ReadView(conn), limit));
+        self.readers.read(read).await
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{
-    EventBody, Failure, KeyHold, MAX_NESTING, OnConflict, Outcome, Overrides, cut, is_too_deep,
+    EventBody, Failure, KeyHold, MAX_NESTING, OnConflict, Outcome, Overrides, Worker, cut, is_too_deep,
 };
 
 use crate::calls::{Claim, Kinds, NewSession, NewStep, NewTask, QueueChange, Report};
@@ -22,6 +22,8 @@ pub const MAX_BATCH: usize = 10_000;
 pub const MAX_CLAIM: usize = 1_000;
 /// Rows that one call of `expire`, `make_ready` or `prune` processes.
 pub const MAX_MAINTENANCE_BATCH: usize = 10_000;
+/// Records of workers that are gone.
+pub const MAX_GONE_WORKERS: usize = 1_000;
 /// Ids that a search for the end of an id looks at, the highest first.
 pub const MAX_ID_SCAN: usize = 200_000;
 /// Tasks on one page of a list, and events or outbox entries in one read.
@@ -312,11 +314,22 @@ pub fn check_job(job: &NewJob) -> Result<(), Error> {
 pub fn check_session(node: &NewSession) -> Result<(), Error> {
     check_name("node", &node.name)?;
     check_name("version", &node.version)?;
+    text("host", &node.host, MAX_NAME_BYTES)?;
     text("settings", &node.settings, MAX_SETTINGS_BYTES)?;
     if node.ttl.is_zero() {
         return Err(Error::invalid("ttl must be longer than zero"));
     }
     Ok(())
+}
+
+/// Rejects a report of too many workers, or of workers of a pool without a name.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+pub fn check_report(workers: &[Worker], closed: &[Worker]) -> Result<(), Error> {
+    check_len("workers", workers.len(), MAX_WORKERS)?;
+    check_len("closed workers", closed.len(), MAX_GONE_WORKERS)?;
+    workers.iter().chain(closed).try_for_each(|worker| check_name("pool", &worker.pool))
 }
 
 /// Rejects a node command that no node can carry out.

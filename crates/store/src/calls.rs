@@ -25,6 +25,8 @@ pub struct NewSession {
     pub id: SessionId,
     /// The node's name, for display.
     pub name: String,
+    /// The host name of its machine, for display.
+    pub host: String,
     /// The process id, for display.
     pub pid: u32,
     pub version: String,

@@ -18,7 +18,7 @@ use crate::lease::LeaseRef;
 use crate::node_commands::{CommandAnswer, NodeCommand, Reply};
 use crate::outbox::{Ack, OutboxAnswer};
 use crate::schedules::{Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord};
-use crate::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use crate::views::{Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef};
 use crate::wake::Wakeups;
 
 /// A durable store of tasks.
@@ -53,8 +53,14 @@ pub trait Store: Send + Sync {
     /// command that is no longer kept is dropped.
     async fn reply(&self, session: SessionId, answer: Reply) -> Result<Fenced, Error>;
 
-    /// Records all workers of the node, replacing its previous report.
-    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error>;
+    /// Records all workers of the node, replacing its previous report, and those that were closed since. The newest
+    /// [`MAX_GONE_WORKERS`](crate::MAX_GONE_WORKERS) of these are kept; so are the workers of a session when it ends.
+    async fn report(
+        &self,
+        session: SessionId,
+        workers: Vec<Worker>,
+        closed: Vec<Worker>,
+    ) -> Result<Fenced, Error>;
 
     /// A file descriptor that holds the session's liveness lock: while any process holds it, or a duplicate of it, the session is
     /// not found dead before its last renewal runs out. For the supervisor that kills the node's work after the node has died: no
@@ -190,6 +196,9 @@ pub trait Store: Send + Sync {
 
     /// Queues, counts, nodes and workers.
     async fn survey(&self) -> Result<Survey, Error>;
+
+    /// The last records of workers that are gone, the newest first.
+    async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error>;
 
     /// The number of tasks that a claim could take now: ready tasks of these kinds, counted up to `limit`. Zero for a queue that is
     /// paused or whose gate is closed, and at most the queue's free concurrency. A hint for scaling that reads at most `limit`

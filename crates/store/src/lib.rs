@@ -31,11 +31,11 @@ mod wake;
 
 pub use bounds::{
     Bounds, MAX_AFTER, MAX_AFTER_IN_CALL, MAX_BATCH, MAX_CASCADE, MAX_CLAIM, MAX_DETAILS_BYTES,
-    MAX_EVENT_BYTES, MAX_EVENTS, MAX_ID_SCAN, MAX_KEY_BYTES, MAX_KINDS, MAX_MAINTENANCE_BATCH,
-    MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_NODE_COMMANDS, MAX_PAGE, MAX_READ_BYTES, MAX_SCHEDULES,
-    MAX_SETTINGS_BYTES, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_UNNAMED, MAX_WORKERS, RECENT_RUNS, bounded,
-    check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
-    check_replacement, check_reply, check_schedule, check_session, check_settings,
+    MAX_EVENT_BYTES, MAX_EVENTS, MAX_GONE_WORKERS, MAX_ID_SCAN, MAX_KEY_BYTES, MAX_KINDS,
+    MAX_MAINTENANCE_BATCH, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_NODE_COMMANDS, MAX_PAGE, MAX_READ_BYTES,
+    MAX_SCHEDULES, MAX_SETTINGS_BYTES, MAX_STEPS, MAX_TEMPLATE_BYTES, MAX_UNNAMED, MAX_WORKERS, RECENT_RUNS,
+    bounded, check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
+    check_replacement, check_reply, check_report, check_schedule, check_session, check_settings,
 };
 pub use cascade::release_all_dependents;
 pub use checks::{Check, Checks};

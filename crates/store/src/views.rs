@@ -491,6 +491,8 @@ pub struct NodeRecord {
     pub session: SessionId,
     /// For display.
     pub name: String,
+    /// The host name of its machine, for display; `None`: a version that does not say it.
+    pub host: Option<String>,
     /// The process id, for display.
     pub pid: u32,
     pub version: String,
@@ -520,4 +522,39 @@ pub struct WorkerRecord {
     pub worker: Worker,
     /// When it was reported.
     pub last_seen: Timestamp,
+}
+
+/// The last record of a worker that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoneWorker {
+    pub session: SessionId,
+    /// The name of its node.
+    pub node: String,
+    /// As it was last reported. It runs no task.
+    pub worker: Worker,
+    pub end: WorkerEnd,
+    pub gone_at: Timestamp,
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerEnd {
+    /// Its node closed it, or found it dead.
+    Closed,
+    /// Its node died, or stopped without a word.
+    NodeDied,
+}
+
+impl WorkerEnd {
+    /// Every way; a store persists the index in this list.
+    pub const ALL: [Self; 2] = [Self::Closed, Self::NodeDied];
+
+    /// The name shown to users.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::NodeDied => "node_died",
+        }
+    }
 }

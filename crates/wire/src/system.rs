@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{SessionId, Timestamp, WorkerState};
-use ostler_store::views::{Counts, Liveness, NodeRecord, Survey, WorkerRecord};
+use ostler_store::views::{Counts, GoneWorker, Liveness, NodeRecord, Survey, WorkerRecord};
 use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 use serde::Serialize;
 
@@ -184,11 +184,55 @@ impl WorkerView {
     }
 }
 
+/// The last record of a worker that is gone.
+#[derive(Clone, Debug, Serialize)]
+pub struct GoneWorkerView {
+    /// Never reused.
+    pub id: String,
+    pub node: String,
+    /// The name of its node.
+    pub node_name: String,
+    pub pool: String,
+    /// The process id that it had, if it was a process of its own.
+    pub pid: Option<u32>,
+    /// Its last state.
+    pub state: &'static str,
+    pub started_at: TimeView,
+    /// Attempts that succeeded.
+    pub done: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// `closed`, or `node_died`: its numbers are those of the last report.
+    pub end: &'static str,
+    pub gone_at: TimeView,
+}
+
+impl From<&GoneWorker> for GoneWorkerView {
+    fn from(gone: &GoneWorker) -> Self {
+        let worker = &gone.worker;
+        Self {
+            id: worker.id.to_string(),
+            node: gone.session.to_string(),
+            node_name: gone.node.clone(),
+            pool: worker.pool.clone(),
+            pid: worker.pid,
+            state: worker.state.name(),
+            started_at: worker.started_at.into(),
+            done: worker.done,
+            failed: worker.failed,
+            end: gone.end.name(),
+            gone_at: gone.gone_at.into(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
     /// The id of this session of the node.
     pub id: String,
     pub name: String,
+    /// The host name of its machine; `null` if its version does not report it.
+    pub host: Option<String>,
     pub pid: u32,
     pub version: String,
     /// `alive` or `overdue`.
@@ -222,6 +266,7 @@ impl NodeView {
         Self {
             id: node.session.to_string(),
             name: node.name.clone(),
+            host: node.host.clone(),
             pid: node.pid,
             version: node.version.clone(),
             state: match node.liveness {

@@ -41,7 +41,10 @@ impl Scribe<'_> {
     /// Reports the workers of a session, which must exist.
     pub async fn report(&self, session: SessionId, workers: Vec<Worker>) {
         let asked = self.log.ask(&Call::Report(session, workers.len()));
-        assert_eq!(self.store.report(session, workers).await.expect("report answers"), Fenced::Recorded);
+        assert_eq!(
+            self.store.report(session, workers, Vec::new()).await.expect("report answers"),
+            Fenced::Recorded
+        );
         asked.answered(Answer::Reported);
     }
 

@@ -57,6 +57,13 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkersArgs {
+    /// The last records of workers that are gone, newest first; the newest 1000 are kept
+    #[arg(long)]
+    pub(crate) gone: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Take a tour on a temporary store: tasks, a crash, the recovery
@@ -104,9 +111,9 @@ pub(crate) enum Command {
     /// List running nodes
     #[command(after_help = "Example: ostler nodes --json")]
     Nodes,
-    /// List the workers of all nodes
-    #[command(after_help = "Example: ostler workers")]
-    Workers,
+    /// List the workers of all nodes, or those that are gone
+    #[command(after_help = "Example: ostler workers --gone")]
+    Workers(WorkersArgs),
     /// Show counts of tasks and workers, and durations
     #[command(after_help = "Example: ostler stats --queue mail")]
     Stats {

@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Map(what) => map::run(&console, &what),
         Command::Job(what) => block_on(job::run(&console, what)),
         Command::Nodes => block_on(nodes::run(&console)),
-        Command::Workers => block_on(workers::run(&console)),
+        Command::Workers(which) => block_on(workers::run(&console, which)),
         Command::Stats { queue } => block_on(stats::run(&console, queue)),
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),

@@ -17,7 +17,7 @@ pub(crate) use ostler_core::{visible, visible_json, visible_lines};
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedules};
-pub(crate) use system::{nodes, stats, workers};
+pub(crate) use system::{gone_workers, nodes, stats, workers};
 pub(crate) use task::{list, show};
 pub(crate) use when::{ago, long as how_long};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ostler_core::Timestamp;
 use ostler_store::views::{Liveness, NodeRecord, QueueRecord, Survey};
 use ostler_wire::limits::PAUSED;
-use ostler_wire::system::{NodeView, StatsView, WorkerView};
+use ostler_wire::system::{GoneWorkerView, NodeView, StatsView, WorkerView};
 
 use super::Looks;
 use super::limits::held_back;
@@ -17,7 +17,7 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
     if records.is_empty() {
         return "no node is running\n".to_owned();
     }
-    let mut table = Table::new(&["NODE", "NAME", "PID", "STATE", "UP", "VERSION", "POOLS"]);
+    let mut table = Table::new(&["NODE", "NAME", "HOST", "PID", "STATE", "UP", "VERSION", "POOLS"]);
     for (record, view) in records.iter().zip(views) {
         let paint = match record.liveness {
             Liveness::Alive => Paint::Good,
@@ -30,6 +30,7 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
         table.row(vec![
             view.id.as_str().into(),
             view.name.as_str().into(),
+            view.host.as_deref().unwrap_or("-").into(),
             view.pid.to_string().into(),
             Cell::painted(view.state, paint),
             when::long(now.since(record.joined_at)).into(),
@@ -69,6 +70,29 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
             view.failed.to_string().into(),
             view.task.as_deref().unwrap_or("-").into(),
             worker.task.map(|(_, began)| since(began)).unwrap_or_default().into(),
+        ]);
+    }
+    table.render(looks)
+}
+
+/// Workers that are gone, the newest first.
+pub(crate) fn gone_workers(views: &[GoneWorkerView], looks: Looks) -> String {
+    if views.is_empty() {
+        return "no worker is gone\n".to_owned();
+    }
+    let mut table =
+        Table::new(&["WORKER", "NODE", "POOL", "PID", "STARTED", "GONE", "END", "DONE", "FAILED"]);
+    for view in views {
+        table.row(vec![
+            view.id.as_str().into(),
+            view.node_name.as_str().into(),
+            view.pool.as_str().into(),
+            view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
+            view.started_at.to_string().into(),
+            view.gone_at.to_string().into(),
+            Cell::painted(view.end, if view.end == "closed" { Paint::Plain } else { Paint::Bad }),
+            view.done.to_string().into(),
+            view.failed.to_string().into(),
         ]);
     }
     table.render(looks)

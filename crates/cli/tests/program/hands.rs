@@ -41,6 +41,7 @@ impl Hands {
         let node = NewSession {
             id: session,
             name: "hands".into(),
+            host: "stable-1".to_owned(),
             pid: std::process::id(),
             version: "0".into(),
             ttl: Duration::from_secs(600),

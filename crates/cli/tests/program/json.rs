@@ -292,7 +292,7 @@ fn figures_nodes_and_workers_have_their_fields() {
         task: Some((task, now)),
         ..idle.clone()
     };
-    hands.wait(hands.store.report(hands.session, vec![idle, busy])).expect("it is reported");
+    hands.wait(hands.store.report(hands.session, vec![idle, busy], Vec::new())).expect("it is reported");
 
     let stats = place.json(["stats"]);
     let figures =
@@ -315,7 +315,10 @@ fn figures_nodes_and_workers_have_their_fields() {
     is_moment(&workers[1]["task_started_at"]);
 
     let nodes = place.json(["nodes"]);
-    has_exactly(&nodes[0], &["id", "name", "pid", "version", "state", "joined_at", "pools", "settings"]);
+    has_exactly(
+        &nodes[0],
+        &["id", "name", "host", "pid", "version", "state", "joined_at", "pools", "settings"],
+    );
     has_exactly(&nodes[0]["pools"][0], &["name", "workers"]);
     assert_eq!((&nodes[0]["state"], &nodes[0]["name"]), (&json!("alive"), &json!("hands")));
 }

@@ -97,7 +97,7 @@ fn no_command_lets_a_terminal_act_on_what_a_task_wrote() {
         failed: 1,
         task: None,
     };
-    hands.wait(hands.store.report(hands.session, vec![busy])).expect("it is reported");
+    hands.wait(hands.store.report(hands.session, vec![busy], Vec::new())).expect("it is reported");
     let job = ["map", "-q", "printf '\\033[2J%s' {}; exit 1", ":::", HOSTILE];
     place.run(job);
     let commands: [&[&str]; 20] = [

@@ -338,3 +338,55 @@ fn the_examples_in_three_languages_run_under_a_node() {
     node.signal(ProcessSignal::TERM);
     assert_eq!(node.end().0, Some(0));
 }
+
+/// The workers that are gone, once there are this many.
+fn gone(place: &Place, count: usize) -> Vec<Value> {
+    until("workers are gone", || {
+        let gone = place.json(["workers", "--gone"]).as_array().cloned().expect("a list");
+        (gone.len() == count).then_some(gone)
+    })
+}
+
+#[test]
+fn workers_that_are_gone_are_listed_with_what_they_did() {
+    let place = place("well", "");
+    let node = up(&place);
+    let pids = pids(&idle(&place, 2));
+    assert_eq!(place.done(["workers", "--gone"]), "no worker is gone\n");
+    for _ in 0..3 {
+        run(&place, "pid", &Value::Null);
+    }
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+    let closed = gone(&place, 2);
+    let sum = |field: &str| closed.iter().filter_map(|worker| worker[field].as_u64()).sum::<u64>();
+    assert_eq!((sum("done"), sum("failed")), (3, 0));
+    for worker in &closed {
+        assert_eq!((&worker["end"], &worker["pool"]), (&json!("closed"), &json!("docs")));
+        assert!(pids.contains(&pid(worker)), "{worker} {pids:?}");
+    }
+    let killed = up(&place);
+    idle(&place, 2);
+    killed.signal(ProcessSignal::KILL);
+    let next = up(&place);
+    let all = gone(&place, 4);
+    assert!(all[..2].iter().all(|worker| worker["end"] == "node_died"), "the newest first: {all:?}");
+    assert!(place.done(["workers", "--gone"]).contains("node_died"));
+    next.signal(ProcessSignal::TERM);
+    assert_eq!(next.end().0, Some(0));
+}
+
+#[test]
+fn a_worker_that_does_nothing_is_ended_before_its_timeout() {
+    let place = place("well", "stuck_after = \"1s\"");
+    let node = up(&place);
+    let id = submit(&place, "hang-politely", &Value::Null, &["--attempts", "1"]);
+    let dead = until("it is found", || {
+        let shown = place.json(["show", &id]);
+        (shown["state"] == "failed").then_some(shown)
+    });
+    assert_eq!(dead["error"]["class"], "stuck", "{dead}");
+    assert_eq!(run(&place, "echo", &json!(7)), 7, "another worker has its place");
+    node.signal(ProcessSignal::TERM);
+    assert_eq!(node.end().0, Some(0));
+}

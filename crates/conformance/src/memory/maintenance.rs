@@ -11,7 +11,7 @@ use super::state::{MemoryState, Slot};
 use ostler_store::Check;
 use ostler_store::Error;
 use ostler_store::calls::{Expired, MadeReady, Prune, Pruned, QueueChange, Retention};
-use ostler_store::views::QueueSettings;
+use ostler_store::views::{QueueSettings, WorkerEnd};
 use ostler_store::{MAX_CASCADE, check_settings};
 
 impl MemoryState {
@@ -31,7 +31,7 @@ impl MemoryState {
             if self.session(*id).is_some_and(|session| session.departed) {
                 handed_back += self.hand_back_all(*id);
             } else {
-                self.end_session(*id);
+                self.end_session(*id, WorkerEnd::NodeDied);
             }
         }
         let ended: Vec<SessionId> =

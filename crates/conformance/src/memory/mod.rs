@@ -36,11 +36,13 @@ use ostler_store::outbox::{Ack, OutboxAnswer};
 use ostler_store::schedules::{
     Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, ScheduleRecord,
 };
-use ostler_store::views::{Cursor, Filter, FoundIds, Page, QueueSettings, Survey, TaskDetail, TaskRef};
+use ostler_store::views::{
+    Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
+};
 use ostler_store::{Bells, Wakeups};
 use ostler_store::{
-    Bounds, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, MAX_WORKERS, check_backlog,
-    check_claim, check_command, check_job, check_len, check_name, check_overrides, check_reply,
+    Bounds, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, check_backlog, check_claim,
+    check_command, check_job, check_len, check_name, check_overrides, check_reply, check_report,
     check_schedule, check_session,
 };
 use state::MemoryState;
@@ -115,10 +117,14 @@ impl Store for Memory {
         Ok(self.write(|book| book.answer(session, answer)))
     }
 
-    async fn report(&self, session: SessionId, workers: Vec<Worker>) -> Result<Fenced, Error> {
-        check_len("workers", workers.len(), MAX_WORKERS)?;
-        workers.iter().try_for_each(|worker| check_name("pool", &worker.pool))?;
-        Ok(self.write(|book| book.report(session, workers)))
+    async fn report(
+        &self,
+        session: SessionId,
+        workers: Vec<Worker>,
+        closed: Vec<Worker>,
+    ) -> Result<Fenced, Error> {
+        check_report(&workers, &closed)?;
+        Ok(self.write(|book| book.report(session, workers, closed)))
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
@@ -282,6 +288,11 @@ impl Store for Memory {
 
     async fn survey(&self) -> Result<Survey, Error> {
         Ok(self.lock().survey())
+    }
+
+    async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {
+        check_len("workers", limit, MAX_PAGE)?;
+        Ok(self.write(|book| book.gone.iter().rev().take(limit).cloned().collect()))
     }
 
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error> {

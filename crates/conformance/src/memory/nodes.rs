@@ -7,8 +7,8 @@ use ostler_store::Check;
 use ostler_store::LeaseRef;
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply};
-use ostler_store::views::WorkerRecord;
-use ostler_store::{MAX_NODE_COMMANDS, MAX_UNNAMED};
+use ostler_store::views::{GoneWorker, WorkerEnd, WorkerRecord};
+use ostler_store::{MAX_GONE_WORKERS, MAX_NODE_COMMANDS, MAX_UNNAMED};
 
 impl MemoryState {
     pub(super) fn join(&mut self, node: NewSession) -> Fenced {
@@ -121,21 +121,38 @@ impl MemoryState {
         for slot in &held {
             self.end_attempt(*slot, &Outcome::HandedBack, None, None);
         }
-        self.end_session(id);
+        self.end_session(id, WorkerEnd::Closed);
         held.len()
     }
 
-    pub(super) fn end_session(&mut self, id: SessionId) {
+    pub(super) fn end_session(&mut self, id: SessionId, how: WorkerEnd) {
         if let Some(session) = self.session(id) {
             session.ended = true;
             session.orders.clear();
             session.answers.clear();
         }
-        self.workers.retain(|record| record.session != id);
+        let left = self.workers.extract_if(.., |record| record.session == id).map(|record| record.worker);
+        let left = left.collect();
+        self.bury(id, left, how);
         self.free_tellings(id);
     }
 
-    pub(super) fn report(&mut self, id: SessionId, workers: Vec<Worker>) -> Fenced {
+    /// Keeps the last records of workers that are gone.
+    fn bury(&mut self, id: SessionId, workers: Vec<Worker>, end: WorkerEnd) {
+        let Some(node) = self.session(id).map(|session| session.node.name.clone()) else { return };
+        let gone_at = self.now;
+        self.gone.extend(workers.into_iter().map(|worker| GoneWorker {
+            session: id,
+            node: node.clone(),
+            worker: Worker { task: None, ..worker },
+            end,
+            gone_at,
+        }));
+        let excess = self.gone.len().saturating_sub(MAX_GONE_WORKERS);
+        self.gone.drain(..excess);
+    }
+
+    pub(super) fn report(&mut self, id: SessionId, workers: Vec<Worker>, closed: Vec<Worker>) -> Fenced {
         let live = self.is_live(id);
         if !self.checks.pass(Check::ReportSession, live) {
             return Fenced::Lost;
@@ -147,6 +164,7 @@ impl MemoryState {
             worker,
             last_seen,
         }));
+        self.bury(id, closed, WorkerEnd::Closed);
         Fenced::Recorded
     }
 }

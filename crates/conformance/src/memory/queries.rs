@@ -150,6 +150,7 @@ impl MemoryState {
             self.sessions.iter().filter(|(_, session)| !session.ended).map(|(id, session)| NodeRecord {
                 session: *id,
                 name: session.node.name.clone(),
+                host: Some(session.node.host.clone()),
                 pid: session.node.pid,
                 version: session.node.version.clone(),
                 ttl: session.node.ttl,

@@ -18,7 +18,7 @@ use ostler_store::calls::{NewSession, Ran};
 use ostler_store::jobs::JobRecord;
 use ostler_store::node_commands::{NumberedCommand, Reply};
 use ostler_store::schedules::ScheduleRecord;
-use ostler_store::views::{Counts, LaneTotals, QueueSettings, WorkerRecord};
+use ostler_store::views::{Counts, GoneWorker, LaneTotals, QueueSettings, WorkerRecord};
 use ostler_store::{Check, Checks};
 use ostler_store::{MAX_CASCADE, RECENT_RUNS, bounded};
 
@@ -100,6 +100,8 @@ pub(super) struct MemoryState {
     /// In the order they joined.
     pub(super) sessions: Vec<(SessionId, Session)>,
     pub(super) workers: Vec<WorkerRecord>,
+    /// The oldest first.
+    pub(super) gone: Vec<GoneWorker>,
     /// In the order of their numbers.
     pub(super) tellings: Vec<Kept>,
     pub(super) next_telling: u64,
@@ -126,6 +128,7 @@ impl MemoryState {
             lanes: BTreeMap::new(),
             sessions: Vec::new(),
             workers: Vec::new(),
+            gone: Vec::new(),
             tellings: Vec::new(),
             next_telling: 1,
             next_slot: 1,

@@ -24,7 +24,7 @@ use ostler_store::outbox::Ack;
 use ostler_store::schedules::{Fired, Firing, Schedule, ScheduleChange, TaskTemplate};
 use ostler_store::unique::Unique;
 use ostler_store::views::{Filter, TaskRef};
-use ostler_store::{Lease, LeaseRef};
+use ostler_store::{Lease, LeaseRef, MAX_PAGE};
 
 /// A lease granted by a store.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +71,9 @@ impl Speaker {
             Op::Leave { session } => plain(store.leave(self.names.session(*session)).await),
             Op::Depart { session } => plain(store.depart(self.names.session(*session)).await),
             Op::Report { session, workers } => {
+                let closed = (0..*workers).map(|number| self.worker(*session, 50 + number)).collect();
                 let workers = (0..*workers).map(|number| self.worker(*session, number)).collect();
-                plain(store.report(self.names.session(*session), workers).await)
+                plain(store.report(self.names.session(*session), workers, closed).await)
             }
             Op::Order { session, order } => {
                 plain(store.command(self.names.session(*session), order.clone()).await)
@@ -178,7 +179,12 @@ impl Speaker {
                 plain(store.read_events(self.names.task(*task), query).await)
             }
             Op::Now => plain(store.now().await),
-            Op::Survey => plain(Ok(survey(store.as_ref()).await)),
+            Op::Survey => {
+                let mut gone = store.gone_workers(MAX_PAGE).await.expect("gone_workers answers");
+                // Sessions that end in one call may end in any order.
+                gone.sort_by_key(|gone| (gone.gone_at, gone.session, gone.worker.id));
+                plain(Ok((survey(store.as_ref()).await, gone)))
+            }
             Op::Wakeups => {
                 store.wakeups().arm();
                 Said::default()
@@ -307,6 +313,7 @@ impl Speaker {
         NewSession {
             id: self.names.session(session),
             name: format!("node {session}"),
+            host: "stable-1".to_owned(),
             pid: 100,
             version: "1".to_owned(),
             ttl: Duration::from_millis(ttl_ms),

@@ -264,12 +264,12 @@ async fn workers(s: &Scene) {
         task: None,
     };
     let many = |count: usize| (0..count).map(|_| worker("p")).collect::<Vec<_>>();
-    invalid("too many workers", s.store.report(node, many(MAX_WORKERS + 1)).await);
+    invalid("too many workers", s.store.report(node, many(MAX_WORKERS + 1), Vec::new()).await);
     for pool in ["", "a\nb", &long(MAX_NAME_BYTES + 1)] {
-        invalid("a pool's name", s.store.report(node, vec![worker("p"), worker(pool)]).await);
+        invalid("a pool's name", s.store.report(node, vec![worker("p"), worker(pool)], Vec::new()).await);
     }
     assert!(s.picture().await.survey.workers.is_empty());
-    s.store.report(node, many(MAX_WORKERS)).await.expect("what fits is taken");
+    s.store.report(node, many(MAX_WORKERS), Vec::new()).await.expect("what fits is taken");
     assert_eq!(s.picture().await.survey.workers.len(), MAX_WORKERS);
 }
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use ostler_core::{Ending, Outcome, Readiness, SessionId, StateName, Wait, Worker, WorkerState};
+use ostler_core::{Ending, Outcome, Readiness, SessionId, StateName, Wait, Worker, WorkerId, WorkerState};
 
 use super::super::scene::{Scene, TICK, TTL, invalid, with_token};
 use super::runner::cases;
-use ostler_store::MAX_UNNAMED;
 use ostler_store::calls::{ClaimAnswer, Fenced, NewSession, Renewed, Report};
-use ostler_store::views::Liveness;
-use ostler_store::{Lease, LeaseRef};
+use ostler_store::views::{GoneWorker, Liveness, WorkerEnd};
+use ostler_store::{Lease, LeaseRef, MAX_GONE_WORKERS, MAX_PAGE, MAX_UNNAMED};
 
 cases![
     a_node_that_joined_is_shown,
@@ -32,6 +31,8 @@ cases![
     workers_are_shown_as_reported,
     a_report_replaces_the_one_before,
     workers_of_an_ended_session_are_gone,
+    workers_that_are_gone_leave_a_last_record,
+    the_newest_records_of_gone_workers_are_kept,
     a_session_that_is_over_reports_nothing,
 ];
 
@@ -268,7 +269,7 @@ async fn workers_are_shown_as_reported(s: &Scene) {
     let node = s.join().await;
     let mut workers: Vec<Worker> = WorkerState::ALL.into_iter().map(|state| worker(s, state)).collect();
     workers[0] = Worker { pid: None, memory_bytes: None, task: None, ..workers[0].clone() };
-    assert_eq!(s.store.report(node, workers.clone()).await, Ok(Fenced::Recorded));
+    assert_eq!(s.store.report(node, workers.clone(), Vec::new()).await, Ok(Fenced::Recorded));
     let seen = s.now();
     s.pass(TICK);
     let shown = s.picture().await.survey.workers;
@@ -279,21 +280,21 @@ async fn workers_are_shown_as_reported(s: &Scene) {
 async fn a_report_replaces_the_one_before(s: &Scene) {
     let [node, other] = [s.join().await, s.join().await];
     let [old, new, theirs] = [0; 3].map(|_| worker(s, WorkerState::Idle));
-    s.store.report(node, vec![old]).await.expect("report answers");
-    s.store.report(other, vec![theirs.clone()]).await.expect("report answers");
-    s.store.report(node, vec![new.clone()]).await.expect("report answers");
+    s.store.report(node, vec![old], Vec::new()).await.expect("report answers");
+    s.store.report(other, vec![theirs.clone()], Vec::new()).await.expect("report answers");
+    s.store.report(node, vec![new.clone()], Vec::new()).await.expect("report answers");
     let ids = |workers: &[ostler_store::views::WorkerRecord]| {
         workers.iter().map(|record| record.worker.id).collect::<Vec<_>>()
     };
     assert_eq!(ids(&s.picture().await.survey.workers), [new.id, theirs.id]);
-    s.store.report(node, Vec::new()).await.expect("report answers");
+    s.store.report(node, Vec::new(), Vec::new()).await.expect("report answers");
     assert_eq!(ids(&s.picture().await.survey.workers), [theirs.id]);
 }
 
 async fn workers_of_an_ended_session_are_gone(s: &Scene) {
     let [gone, dead] = [s.join().await, s.join().await];
     for node in [gone, dead] {
-        s.store.report(node, vec![worker(s, WorkerState::Busy)]).await.expect("report answers");
+        s.store.report(node, vec![worker(s, WorkerState::Busy)], Vec::new()).await.expect("report answers");
     }
     s.store.leave(gone).await.expect("leave answers");
     assert_eq!(s.picture().await.survey.workers.len(), 1);
@@ -302,13 +303,56 @@ async fn workers_of_an_ended_session_are_gone(s: &Scene) {
     assert!(s.picture().await.survey.workers.is_empty());
 }
 
+async fn workers_that_are_gone_leave_a_last_record(s: &Scene) {
+    let [one, other, dead] = [s.join().await, s.join().await, s.join().await];
+    let gone = |session, worker: &Worker, end| GoneWorker {
+        session,
+        node: "stable".to_owned(),
+        worker: Worker { task: None, ..worker.clone() },
+        end,
+        gone_at: s.now(),
+    };
+    let [closed, left, died] =
+        [WorkerState::Killed, WorkerState::Idle, WorkerState::Busy].map(|state| worker(s, state));
+    let closed = Worker { pid: None, memory_bytes: None, ..closed };
+    s.store.report(one, Vec::new(), vec![closed.clone()]).await.expect("report answers");
+    let first = gone(one, &closed, WorkerEnd::Closed);
+    assert_eq!(s.store.gone_workers(10).await, Ok(vec![first.clone()]));
+    s.store.report(other, vec![left.clone()], Vec::new()).await.expect("report answers");
+    s.store.report(dead, vec![died.clone()], Vec::new()).await.expect("report answers");
+    assert_eq!(s.store.gone_workers(10).await, Ok(vec![first.clone()]), "the others are there");
+    s.pass(TICK);
+    s.store.leave(other).await.expect("leave answers");
+    let second = gone(other, &left, WorkerEnd::Closed);
+    s.fixture.kill(dead).await;
+    s.store.expire(10).await.expect("expire answers");
+    let third = gone(dead, &died, WorkerEnd::NodeDied);
+    assert_eq!(s.store.gone_workers(10).await, Ok(vec![third.clone(), second, first]));
+    assert_eq!(s.fixture.second().await.gone_workers(1).await, Ok(vec![third]));
+    invalid("a large page", s.store.gone_workers(MAX_PAGE + 1).await);
+}
+
+async fn the_newest_records_of_gone_workers_are_kept(s: &Scene) {
+    let node = s.join().await;
+    let some = |count: usize| (0..count).map(|_| worker(s, WorkerState::Draining)).collect::<Vec<_>>();
+    let (all, last) = (some(MAX_GONE_WORKERS), some(3));
+    invalid("too many", s.store.report(node, Vec::new(), some(MAX_GONE_WORKERS + 1)).await);
+    for closed in [all.clone(), last.clone()] {
+        s.store.report(node, Vec::new(), closed).await.expect("report answers");
+    }
+    let kept = s.store.gone_workers(MAX_PAGE).await.expect("gone_workers answers");
+    let kept: Vec<WorkerId> = kept.into_iter().map(|gone| gone.worker.id).collect();
+    let expected: Vec<WorkerId> = all[3..].iter().chain(&last).rev().map(|worker| worker.id).collect();
+    assert_eq!(kept, expected);
+}
+
 async fn a_session_that_is_over_reports_nothing(s: &Scene) {
     let [late, gone] = [s.join().await, s.join().await];
     s.store.leave(gone).await.expect("leave answers");
     s.pass(TTL + TICK);
     for node in [late, gone, s.session_id()] {
         let report = vec![worker(s, WorkerState::Idle)];
-        assert_eq!(s.store.report(node, report).await, Ok(Fenced::Lost));
+        assert_eq!(s.store.report(node, report, Vec::new()).await, Ok(Fenced::Lost));
     }
     assert!(s.picture().await.survey.workers.is_empty());
 }

@@ -73,7 +73,7 @@ impl World {
             task: None,
         };
         let workers: Vec<Worker> = (100..).zip(states).map(worker).collect();
-        assert_eq!(self.store.report(session, workers.clone()).await, Ok(Fenced::Recorded));
+        assert_eq!(self.store.report(session, workers.clone(), Vec::new()).await, Ok(Fenced::Recorded));
         workers
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use ostler_core::{SessionId, TaskId, Worker, WorkerState};
+use ostler_sql::gone_workers;
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, Checks, LeaseRef, MAX_UNNAMED};
 
@@ -21,8 +22,8 @@ pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
     let inserted = tx
         .conn
         .exec(
-            "INSERT INTO ostler.session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at)
-             VALUES($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT(uid) DO NOTHING",
+            "INSERT INTO ostler.session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at, host)
+             VALUES($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT(uid) DO NOTHING",
             &[
                 &Uid::of(node.id.0),
                 &node.name,
@@ -32,6 +33,7 @@ pub(crate) async fn join(tx: &Tx, node: &NewSession) -> Sql<Fenced> {
                 &node.settings,
                 &tx.now.millis(),
                 &tx.now.after(node.ttl).millis(),
+                &node.host,
             ],
         )
         .await?;
@@ -121,7 +123,12 @@ pub(crate) async fn depart(conn: &Conn, session: SessionId) -> Sql<bool> {
     Ok(noted > 0)
 }
 
-pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {
+pub(crate) async fn report(
+    tx: &mut Tx,
+    session: SessionId,
+    workers: &[Worker],
+    closed: &[Worker],
+) -> Sql<Fenced> {
     let Some(id) = tx.live_session(session, Check::ReportSession).await? else { return Ok(Fenced::Lost) };
     tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&id]).await?;
     let ids: Vec<Uid> = workers.iter().map(|worker| Uid::of(worker.id.0)).collect();
@@ -160,5 +167,6 @@ pub(crate) async fn report(tx: &mut Tx, session: SessionId, workers: &[Worker]) 
             ],
         )
         .await?;
+    gone_workers::closed(tx, id, closed).await?;
     Ok(Fenced::Recorded)
 }

@@ -162,7 +162,7 @@ async fn keys(conn: &Conn, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<Ke
 async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
     let rows = conn
         .rows(
-            "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, expires_at, id FROM ostler.session
+            "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, expires_at, id, host FROM ostler.session
              WHERE ended_at IS NULL ORDER BY id",
             &[],
         )
@@ -172,6 +172,7 @@ async fn nodes(conn: &Conn, now: Timestamp) -> Sql<Vec<NodeRecord>> {
         nodes.push(NodeRecord {
             session: SessionId(get::<Uid>(row, 0)?.id()),
             name: get(row, 1)?,
+            host: get(row, 9)?,
             pid: pid(get(row, 2)?)?,
             version: get(row, 3)?,
             ttl: Duration::from_millis(get_u64(row, 4)?),

@@ -20,7 +20,7 @@ async fn open(schema: &str) -> Postgres {
     let store = Postgres::open(&PrivatePostgres::shared().url(), options).await.expect("the store opens");
     let ttl = Duration::from_secs(3_600);
     let (name, version, settings) = ("n".to_owned(), "1".to_owned(), String::new());
-    let node = NewSession { id: SESSION, name, pid: 1, version, ttl, settings };
+    let node = NewSession { id: SESSION, name, host: "stable-1".to_owned(), pid: 1, version, ttl, settings };
     store.join(node).await.expect("the node joins");
     store
 }

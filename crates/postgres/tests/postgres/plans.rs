@@ -20,7 +20,15 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     let options = Options { schema: "planned".to_owned(), ..Options::default() };
     let store = Postgres::open(&url, options).await.expect("the store opens");
     let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession { id: NODE, name, pid: 1, version, ttl: MAX_WAIT, settings: "{}".to_owned() };
+    let node = NewSession {
+        id: NODE,
+        name,
+        host: "stable-1".to_owned(),
+        pid: 1,
+        version,
+        ttl: MAX_WAIT,
+        settings: "{}".to_owned(),
+    };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     // A queue with a limit, whose tasks are counted.
     store.configure("mail", vec![QueueChange::Limit(Some(10))]).await.expect("configure answers");

@@ -31,7 +31,15 @@ fn draft(number: u128) -> NewTask {
 
 async fn join(store: &Postgres) {
     let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession { id: NODE, name, pid: 1, version, ttl: 10 * MAX_WAIT, settings: "{}".to_owned() };
+    let node = NewSession {
+        id: NODE,
+        name,
+        host: "stable-1".to_owned(),
+        pid: 1,
+        version,
+        ttl: 10 * MAX_WAIT,
+        settings: "{}".to_owned(),
+    };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
 }
 

@@ -124,7 +124,15 @@ async fn a_server_without_encryption_is_refused_when_it_is_required() {
 async fn a_heart_is_known_by_its_connection_also_when_that_is_encrypted() {
     let store = open(&url("localhost", "sslmode=require"), "heartbeat").await.expect("it opens");
     let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession { id: NODE, name, pid: 1, version, ttl: MAX_WAIT, settings: "{}".to_owned() };
+    let node = NewSession {
+        id: NODE,
+        name,
+        host: "stable-1".to_owned(),
+        pid: 1,
+        version,
+        ttl: MAX_WAIT,
+        settings: "{}".to_owned(),
+    };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     assert!(matches!(store.renew(NODE, &[]).await, Ok(Renewed::Held { .. })));
     let asked = "SELECT s.ssl FROM pg_stat_ssl s JOIN heartbeat.session n ON n.heart_pid = s.pid";

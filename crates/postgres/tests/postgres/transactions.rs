@@ -42,7 +42,15 @@ async fn claim(store: &Postgres, limit: usize) -> Vec<ostler_store::calls::Claim
 
 async fn join(store: &Postgres) {
     let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession { id: NODE, name, pid: 1, version, ttl: MAX_WAIT, settings: "{}".to_owned() };
+    let node = NewSession {
+        id: NODE,
+        name,
+        host: "stable-1".to_owned(),
+        pid: 1,
+        version,
+        ttl: MAX_WAIT,
+        settings: "{}".to_owned(),
+    };
     store.join(node).await.expect("join answers");
 }
 

@@ -13,6 +13,7 @@ use super::link::RedisLink;
 use super::{RedisAddress, RedisFault, Subject};
 use crate::config::InvalidConfig;
 use crate::lifecycle::NodeState;
+use crate::session::host;
 use crate::workers::WorkerSet;
 
 /// How long an exiting node waits for Redis to remove its presence. A key that is left expires by itself.
@@ -170,8 +171,13 @@ impl Subject {
             workers: workers.workers(),
         };
         let pools = self.worker_sets.all().iter().map(pool).collect();
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        NodeSnapshot { node: self.session, name: self.name.clone(), host, pools, now: self.clock.now() }
+        NodeSnapshot {
+            node: self.session,
+            name: self.name.clone(),
+            host: host(),
+            pools,
+            now: self.clock.now(),
+        }
     }
 }
 

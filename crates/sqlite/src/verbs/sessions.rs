@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use ostler_core::{SessionId, TaskId, Worker, WorkerState};
+use ostler_sql::{gone_workers, poll_now};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Check, LeaseRef, MAX_UNNAMED};
 use rusqlite::{Connection, params};
@@ -15,8 +16,8 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
     let ttl_ms = i64::try_from(node.ttl.as_millis()).unwrap_or(i64::MAX);
     let inserted = tx
         .prepare(
-            "INSERT INTO session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT(uid) DO NOTHING",
+            "INSERT INTO session(uid, name, pid, version, ttl_ms, settings, joined_at, expires_at, host)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT(uid) DO NOTHING",
         )?
         .execute(params![
             Uid::of(node.id.0),
@@ -26,7 +27,8 @@ pub(crate) fn join(tx: &mut Tx<'_>, node: &NewSession) -> Sql<Fenced> {
             ttl_ms,
             node.settings,
             tx.now.millis(),
-            tx.now.after(node.ttl).millis()
+            tx.now.after(node.ttl).millis(),
+            node.host
         ])?;
     if inserted == 0 {
         return Ok(Fenced::Lost);
@@ -68,7 +70,12 @@ pub(crate) fn news(conn: &Connection, session: SessionId, held: &[LeaseRef]) -> 
     Ok(Renewed::Held { cancelled, lost, unnamed, commands: node_commands::of(conn, session)? })
 }
 
-pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) -> Sql<Fenced> {
+pub(crate) fn report(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    workers: &[Worker],
+    closed: &[Worker],
+) -> Sql<Fenced> {
     let Some(id) = tx.live_session(session, Check::ReportSession)? else { return Ok(Fenced::Lost) };
     // For readers of the tables only: the session's file decides whether it is alive.
     tx.prepare("UPDATE session SET expires_at = ?2 + ttl_ms WHERE id = ?1")?
@@ -95,5 +102,6 @@ pub(crate) fn report(tx: &mut Tx<'_>, session: SessionId, workers: &[Worker]) ->
             tx.now.millis(),
         ])?;
     }
+    poll_now(gone_workers::closed(tx, id, closed))?;
     Ok(Fenced::Recorded)
 }

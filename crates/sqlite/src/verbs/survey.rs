@@ -132,7 +132,7 @@ fn keys(conn: &Connection, queues: &[QueueRecord], now: Timestamp) -> Sql<Vec<Ke
 
 fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<NodeRecord>> {
     let mut statement = conn.prepare_cached(
-        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, id FROM session WHERE ended_at IS NULL ORDER BY id",
+        "SELECT uid, name, pid, version, ttl_ms, settings, joined_at, id, host FROM session WHERE ended_at IS NULL ORDER BY id",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
         let session = SessionId(row.get::<_, Uid>(0)?.id());
@@ -140,6 +140,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
         Ok(NodeRecord {
             session,
             name: row.get(1)?,
+            host: row.get(8)?,
             pid: row.get(2)?,
             version: row.get(3)?,
             ttl,

@@ -294,7 +294,7 @@ async fn stopped_node() {
     Voice::say(&format!("save_step: {:?}", store.save_step(held[1], step).await));
     let asks = Claim { session, queue: QUEUE.to_owned(), kinds: Kinds::Any, limit: 1 };
     Voice::say(&format!("claim: {:?}", store.claim(asks).await));
-    Voice::say(&format!("report: {:?}", store.report(session, vec![]).await));
+    Voice::say(&format!("report: {:?}", store.report(session, vec![], Vec::new()).await));
     Voice::say(&format!("leave: {:?}", store.leave(session).await));
 }
 

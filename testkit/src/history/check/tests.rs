@@ -346,6 +346,7 @@ fn node(session: SessionId) -> NodeRecord {
     NodeRecord {
         session,
         name: "here".to_owned(),
+        host: None,
         pid: 1,
         version: "0.1.0".to_owned(),
         ttl: Duration::from_secs(60),

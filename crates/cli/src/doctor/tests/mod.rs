@@ -49,7 +49,7 @@ impl World {
         let session = node.id;
         assert_eq!(self.files.store().join(node).await, Ok(Fenced::Recorded));
         let workers = pools.iter().map(|pool| self.worker(pool, self.clock.now())).collect();
-        assert_eq!(self.files.store().report(session, workers).await, Ok(Fenced::Recorded));
+        assert_eq!(self.files.store().report(session, workers, Vec::new()).await, Ok(Fenced::Recorded));
         session
     }
 

@@ -49,7 +49,7 @@ async fn workers_that_do_not_stop_are_told_with_their_task() {
     let deaf =
         Worker { state: WorkerState::Unresponsive, task: Some((task, now)), ..world.worker("mail", now) };
     let workers = vec![deaf, world.worker("mail", now)];
-    assert_eq!(world.files.store().report(node, workers).await, Ok(Fenced::Recorded));
+    assert_eq!(world.files.store().report(node, workers, Vec::new()).await, Ok(Fenced::Recorded));
     let finding = only(world.findings().await, "workers-unresponsive");
     says(&finding, "In pool \"mail\" of node \"anna\" 1 worker has not stopped", &task.to_string());
 }

@@ -113,6 +113,7 @@ fn session(stage: &Stage, what: &str) -> NewSession {
     NewSession {
         id: SessionId(stage.id(&format!("node {what}"))),
         name,
+        host: "stable-1".to_owned(),
         pid: 1,
         version,
         ttl: TTL,
@@ -255,7 +256,7 @@ async fn sessions(stage: &Stage) -> Vec<Case> {
     };
     cases.push(Case::new(
         "report",
-        async move { same(&here.report(id, vec![worker]).await.map_err(told)?, &Fenced::Recorded) },
+        async move { same(&here.report(id, vec![worker], Vec::new()).await.map_err(told)?, &Fenced::Recorded) },
         async move |stage| {
             let workers = stage.store.survey().await.map_err(told)?.workers;
             same(&workers.iter().filter(|worker| worker.session == id).count(), &1)
