@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ostler::{
     Amended, Context, EventKind, Filter, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides, Pool,
-    Recurrence, Replay, ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName, Submission, SubmitError,
-    TaskError, TaskId, WaitError,
+    Priority, PriorityOrder, Recurrence, Replay, ReplayAnswer, ScheduleAnswer, ScheduleSpec, StateName,
+    Submission, SubmitError, TaskError, TaskId, WaitError,
 };
 use ostler_testkit::{Ids, MAX_WAIT, scratch};
 
@@ -72,6 +72,41 @@ async fn a_taken_key_is_kept_replaced_or_refused_for_its_time() {
     assert_eq!((again, pool.get(first).await.unwrap().payload.as_str()), (first, "\"2\""));
     let refused = pool.submit_with("say", &"3", about(OnConflict::Reject, None)).await;
     assert!(matches!(refused, Err(SubmitError::KeyTaken { holder }) if holder == first), "{refused:?}");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_may_be_held_until_the_end_of_its_task() {
+    let folder = scratch();
+    let path = folder.path().join("jobs.db");
+    let handler = |text: String, _: Context| async move { Ok(text) };
+    let pool =
+        ostler::open(&path).unwrap().handle("say", handler).key_hold(KeyHold::End).start().await.unwrap();
+    let about = |key_hold| Submission { key: Some("doc".into()), key_hold, ..Submission::default() };
+    pool.pause("not yet").await.unwrap();
+    let first = submit(&pool, "say", about(None)).await;
+    assert_eq!(submit(&pool, "say", about(None)).await, first, "it has not ended");
+    pool.resume().await.unwrap();
+    assert_eq!(pool.wait(first).await.unwrap().state.name(), StateName::Completed);
+    let second = submit(&pool, "say", about(Some(KeyHold::Removed))).await;
+    assert_ne!(second, first);
+    pool.wait(second).await.unwrap();
+    assert_eq!(submit(&pool, "say", about(None)).await, second, "a submission may say otherwise");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strict_priorities_are_worth_more_than_any_age() {
+    const CENTURY: i64 = 100 * 365 * 24 * 3_600_000;
+    let folder = scratch();
+    let pool = ostler::open(folder.path().join("jobs.db")).unwrap().priority_order(PriorityOrder::Strict);
+    let pool = pool.start().await.unwrap();
+    let mut ranks = Vec::new();
+    for points in [-1, 0, 1] {
+        let about = Submission { priority: Priority::new(points).unwrap(), ..Submission::default() };
+        ranks.push(pool.get(submit(&pool, "unserved", about).await).await.unwrap().rank.0);
+    }
+    assert!(ranks.windows(2).all(|pair| pair[0] - pair[1] > CENTURY), "{ranks:?}");
     pool.drain(MAX_WAIT).await;
 }
 

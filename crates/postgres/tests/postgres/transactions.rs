@@ -144,6 +144,8 @@ async fn the_function_refuses_what_breaks_a_rule_and_says_what_would_be_right() 
         ("tx_refuse.enqueue('mail', 'send', id => 'x')", "id"),
         ("tx_refuse.enqueue('mail', 'send', unique_key => 'a', if_taken => 'take')", "if_taken"),
         ("tx_refuse.enqueue('mail', 'send', key_for => '0 s')", "key_for"),
+        ("tx_refuse.enqueue('mail', 'send', unique_key => 'a', key_until => 'x')", "key_until is x"),
+        ("tx_refuse.enqueue('mail', 'send', key_until => 'end', key_for => '1 s')", "key_until and key_for"),
         ("tx_refuse.enqueue('mail', 'send', timeout => '-1 s')", "key_for and timeout"),
         ("tx_refuse.enqueue('mail', 'send', after => '{01JC8Z0Q4M9T7N3V5X1B2D6F8H}')", "after"),
         ("tx_refuse.enqueue('mail', 'send', after => '{x}')", "id"),
@@ -159,6 +161,21 @@ async fn the_function_refuses_what_breaks_a_rule_and_says_what_would_be_right() 
         assert!(said.starts_with(field), "{call}: {said}");
     }
     assert!(store.list(Filter::default(), None, 10).await.expect("list answers").tasks.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_from_sql_may_be_held_until_the_end_of_its_task() {
+    let (store, client) = scene("tx_key_until").await;
+    let enqueue = async || {
+        let sql = "SELECT tx_key_until.enqueue('mail', 'send', unique_key => 'doc', key_until => 'end')";
+        let id: String = client.query_one(sql, &[]).await.expect("it is enqueued").get(0);
+        id.parse::<TaskId>().expect("an id")
+    };
+    let (first, again) = (enqueue().await, enqueue().await);
+    assert_eq!((state(&store, first).await, state(&store, again).await), (Some(StateName::Queued), None));
+    store.cancel(vec![first]).await.expect("cancel answers");
+    let second = enqueue().await;
+    assert_eq!(state(&store, second).await, Some(StateName::Queued));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
