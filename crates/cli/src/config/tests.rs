@@ -7,7 +7,7 @@ mod schedules;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ostler_core::{Backoff, Jitter, Missed, Overlap, Policy};
+use ostler_core::{Backoff, Jitter, KeyHold, Missed, Overlap, Policy, PriorityOrder};
 use ostler_process::{CommandPolicy, Input};
 use ostler_testkit::scratch;
 
@@ -85,6 +85,9 @@ fn a_whole_file_is_read() {
         retry = { attempts = 1, backoff = "linear", base = "2s", max = "1m", jitter = false, max_crashes = 1 }
         unclassed = "permanent"
         queue_limit = 100
+        priority = "strict"
+        key_until = "end"
+        stuck_after = "90s"
         concurrency.limit = 2
 
         [pool.documents.kind.scan]
@@ -132,6 +135,10 @@ fn a_whole_file_is_read() {
     assert_eq!((said.timeout, said.max_crashes), (Some(Duration::from_secs(600)), Some(1)));
     assert_eq!(said.max_node_deaths, None);
     assert_eq!((documents.limits.queue_limit, documents.limits.key_concurrency), (Some(100), Some(2)));
+    let (limits, plain) = (&documents.limits, &mail.limits);
+    assert_eq!((limits.priority, limits.key_hold), (PriorityOrder::Strict, KeyHold::End));
+    assert_eq!((plain.priority, plain.key_hold), (PriorityOrder::Aging, KeyHold::Removed));
+    assert_eq!(command.stuck_after, Some(Duration::from_secs(90)));
     assert_eq!((documents.unclassed, mail.unclassed), (Unclassed::Permanent, Unclassed::Transient));
     let scan = documents.kinds["scan"];
     assert_eq!((scan.attempts, scan.timeout, scan.base), (Some(9), Some(Duration::from_secs(3_600)), None));

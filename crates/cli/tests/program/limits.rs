@@ -259,7 +259,7 @@ fn strict_priorities_are_set_for_a_queue_and_shown() {
         "{shown}"
     );
     place.done(["submit", "mail", "send", "--payload", "1", "--priority", "-1"]);
-    place.done(["submit", "mail", "send", "--payload", "2", "--priority", "1", "--in", "1ms"]);
+    place.done(["submit", "mail", "send", "--payload", "2", "--priority", "1"]);
     place.done(["submit", "mail", "send", "--payload", "3"]);
     let hands = Hands::join(&place);
     let order = [(); 3].map(|()| hands.begin("mail").payload);

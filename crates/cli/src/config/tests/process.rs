@@ -15,7 +15,7 @@ fn workers(lines: &str) -> String {
 fn a_pool_of_workers_is_read() {
     let config = good(&workers(
         "ready_timeout = \"1m\"\nrecycle = { after_tasks = 10, above_memory = \"1GiB\" }\ngrace = \"2s\"\nmax_output = \"1KiB\"
-         keep_env = [\"PATH\"]\nenv = { A = \"1\" }",
+         stuck_after = \"90s\"\nkeep_env = [\"PATH\"]\nenv = { A = \"1\" }",
     ));
     let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     let policy: &ProcessPolicy = policy(pool);
@@ -26,6 +26,7 @@ fn a_pool_of_workers_is_read() {
     assert_eq!((policy.ready_timeout, policy.grace), (Duration::from_secs(60), Duration::from_secs(2)));
     assert_eq!((policy.recycle.after_tasks, policy.recycle.above_memory), (Some(10), Some(1 << 30)));
     assert_eq!((policy.max_output_bytes, policy.environment.set.len()), (1_024, 1));
+    assert_eq!(policy.stuck_after, Some(Duration::from_secs(90)));
     assert_eq!(pool.scale.min, 2);
 }
 
@@ -34,7 +35,7 @@ fn a_pool_of_workers_has_two_unless_it_may_have_only_one() {
     let scale = |lines: &str| good(&workers(lines)).pools[0].scale;
     assert_eq!((scale("max_workers = 1").min, scale("max_workers = 8").min), (1, 2));
     assert_eq!(scale("min_workers = 5\nmax_workers = 8").min, 5);
-    assert!(scale("").max >= 2, "a machine with one core has two workers all the same");
+    assert_eq!(scale("").max, 10, "however many cores there are");
 }
 
 #[test]

@@ -16,8 +16,9 @@ use crate::pool_kinds::POOL_KINDS;
 pub(super) fn with_examples(plain: &PoolSettings, shown: &PoolSettings) -> Box<dyn PoolSpec> {
     let (plain, shown): (&CommandPolicy, &CommandPolicy) = (policy(plain), policy(shown));
     assert_eq!(shown.sandbox.as_ref().map(|sandbox| sandbox.network), Some(Network::None));
-    let (folders, sandbox) = (shown.folders.clone(), shown.sandbox.clone());
-    Box::new(CommandPolicy { folders, sandbox, ..plain.clone() })
+    assert_eq!((plain.stuck_after, shown.stuck_after), (None, Some(Duration::from_secs(120))));
+    let (folders, sandbox, stuck_after) = (shown.folders.clone(), shown.sandbox.clone(), shown.stuck_after);
+    Box::new(CommandPolicy { folders, sandbox, stuck_after, ..plain.clone() })
 }
 
 fn sandbox(lines: &str) -> Option<Sandbox> {
