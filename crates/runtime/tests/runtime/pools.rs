@@ -10,7 +10,7 @@ use ostler_runtime::{
 };
 use ostler_store::calls::QueueChange;
 use ostler_store::views::{TaskDetail, TaskRef};
-use ostler_store::{Store as _, SystemClock};
+use ostler_store::{MAX_GONE_WORKERS, Store as _, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
 
 const KIND: &str = "read";
@@ -73,6 +73,12 @@ impl Scene {
         pools.dedup();
         pools
     }
+
+    /// Attempts that succeeded on workers of a pool that are gone.
+    async fn done_by_gone_workers(&self, pool: &str) -> u64 {
+        let gone = self.here.store().gone_workers(MAX_GONE_WORKERS).await.expect("the store answers");
+        gone.iter().filter(|gone| gone.worker.pool == pool).map(|gone| gone.worker.done).sum()
+    }
 }
 
 fn quick(queue: &str) -> PoolConfig {
@@ -118,6 +124,12 @@ async fn an_added_pool_claims_with_its_settings_and_a_removed_one_claims_no_more
     let drained = node.handle().remove_pool(LATER, MAX_WAIT).await;
     assert_eq!(drained, Some(Drained::default()), "nothing was running");
     assert_eq!((node.most_workers(), node.handle().remove_pool(LATER, MAX_WAIT).await), (2, None));
+    // Its workers leave their last records, with what they did.
+    let began = Instant::now();
+    while scene.done_by_gone_workers(LATER).await != 1 {
+        assert!(began.elapsed() < MAX_WAIT, "the worker that ran the task is not reported");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let (late, other) = (scene.add(LATER).await, scene.add(FIRST).await);
     scene.until(other, StateName::Completed).await;
     assert_eq!(scene.show(late).await.task.state.name(), StateName::Queued);
