@@ -174,7 +174,10 @@ async fn enqueue(
     let answers = submit_batch(store, &requests).await.map_err(|error| match error {
         BatchError::Request(place, error) => total.before(&at_line(lines[place], &error.into())),
         BatchError::Store(error) => total.before(&error.into()),
-        BatchError::Comparison(error) => error.into(),
+        BatchError::Comparison(error) => {
+            let error = error.into();
+            refused(code_of(&error), format!("{}; this batch was stored", sentence(&error)))
+        }
     })?;
     let mut next = Next::Continue;
     for (line, answer) in lines.into_iter().zip(answers) {
