@@ -81,8 +81,8 @@ pub async fn take_back<T: Tx>(tx: &mut T, found: &FoundTask) -> Result<Option<Ta
     Ok(None)
 }
 
-/// Replaces a waiting task by a new one, as if it had just been enqueued, without its steps. Its dependencies stay, so that no task can come to
-/// wait for itself.
+/// Replaces a waiting task by a new one, as if it had just been enqueued, without its steps. Its dependencies stay, so that no task can
+/// come to wait for itself.
 async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTask) -> Result<(), T::Error> {
     let (slot, now) = (found.slot, tx.now());
     let lane = tx.lane(&new.queue, &new.kind).await?;
