@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ostler_core::cut;
+use ostler_core::{KeyHold, cut};
 use serde_json::value::RawValue;
 
 use crate::bounds::MAX_KEY_BYTES;
@@ -103,7 +103,8 @@ impl QueueSettings {
     /// Whether the queue decides anything of this task that it does not set itself.
     #[must_use]
     pub fn fills(&self, task: &NewTask) -> bool {
-        self.reads_payloads() || task.unique.as_ref().is_some_and(|unique| unique.hold.is_none())
+        let holds = self.key_hold != KeyHold::default();
+        self.reads_payloads() || (holds && task.unique.as_ref().is_some_and(|unique| unique.hold.is_none()))
     }
 
     /// The task with the limit key and the cost from its payload, and the hold of its unique key, where it sets none itself.
