@@ -17,7 +17,7 @@ use crate::fill::{LONG, QUEUE, claim, end, fill};
 use crate::place::Place;
 
 /// Columns that only the new store has: derived from others, or for live nodes.
-const FOLLOWS: [(&str, &str); 7] = [
+const FOLLOWS: [(&str, &str); 8] = [
     ("task", "queue"),
     ("session", "expires_at"),
     ("session", "renewals"),
@@ -25,9 +25,11 @@ const FOLLOWS: [(&str, &str); 7] = [
     ("session", "heart_since"),
     ("session", "heart_server"),
     ("session", "departed"),
+    ("session", "host"),
 ];
 /// Tables of the new store that are empty after a move.
-const EMPTY: [&str; 7] = ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "worker"];
+const EMPTY: [&str; 8] =
+    ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "worker", "gone_worker"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_that_the_old_store_shows_the_new_one_shows_too_and_goes_on_with() {
