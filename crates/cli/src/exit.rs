@@ -149,7 +149,8 @@ fn explained(error: &OpsError) -> String {
             | OpsRefusal::Finished { .. }
             | OpsRefusal::IdTaken { .. }
             | OpsRefusal::SeveralNodes { .. }
-            | OpsRefusal::SeveralWorkers { .. },
+            | OpsRefusal::SeveralWorkers { .. }
+            | OpsRefusal::SeveralJobs { .. },
         )
         | OpsError::Failed(
             Unsuccessful::WorkerBusy(_) | Unsuccessful::NoneIdle(_) | Unsuccessful::JobHasTasks { .. },

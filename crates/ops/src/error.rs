@@ -83,8 +83,10 @@ pub enum Refusal {
     IdTaken { id: TaskId, queue: String, kind: String },
     #[error("{} nodes are named \"{}\"; use an id: {}", .nodes.len(), visible(.name), ids(.nodes))]
     SeveralNodes { name: String, nodes: Vec<SessionId> },
-    #[error("{} workers have the pid {pid}; use an id: {}", .workers.len(), ids(.workers))]
-    SeveralWorkers { pid: String, workers: Vec<WorkerId> },
+    #[error("\"{}\" may be any of {} workers; use an id: {}", visible(.named), .workers.len(), ids(.workers))]
+    SeveralWorkers { named: String, workers: Vec<WorkerId> },
+    #[error("{} may be any of these jobs; give more of the id: {}", visible(.part), ids(.jobs))]
+    SeveralJobs { part: String, jobs: Vec<JobId> },
     #[error("the minimum ({min}) must not exceed the maximum ({max})")]
     Size { min: u32, max: u32 },
     #[error("the store has {limit} schedules, the maximum")]

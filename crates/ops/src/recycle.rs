@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{SessionId, WorkerId, WorkerState};
+use ostler_core::{IdPart, SessionId, WorkerId, WorkerState};
 use ostler_store::Store;
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
 use ostler_store::views::{Survey, WorkerRecord};
@@ -94,17 +94,21 @@ async fn ask(
 
 fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> Result<&'a WorkerRecord, OpsError> {
     // The worker itself writes its id with this prefix.
-    let id: Option<WorkerId> = named.strip_prefix("w-").unwrap_or(named).parse().ok();
+    let bare = named.strip_prefix("w-").unwrap_or(named);
+    let id: Option<WorkerId> = bare.parse().ok();
     let pid: Option<u32> = named.parse().ok();
     let is_meant =
         |record: &&WorkerRecord| Some(record.worker.id) == id || (pid.is_some() && record.worker.pid == pid);
-    let found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
+    let mut found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
+    if let (true, Ok(part)) = (found.is_empty(), bare.parse::<IdPart>()) {
+        found = workers.iter().filter(|record| part.matches(record.worker.id.0)).collect();
+    }
     match found.as_slice() {
         [record] => Ok(record),
         [] => Err(Missing::Worker(named.to_owned()).into()),
         several => {
             let workers = several.iter().map(|record| record.worker.id).collect();
-            Err(Refusal::SeveralWorkers { pid: named.to_owned(), workers }.into())
+            Err(Refusal::SeveralWorkers { named: named.to_owned(), workers }.into())
         }
     }
 }

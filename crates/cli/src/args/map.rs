@@ -117,7 +117,7 @@ pub(crate) enum JobCommand {
 /// A job by name or id.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct JobName {
-    /// The job's id, or its name (the newest job of that name)
+    /// The job's id, its name (the newest job of that name), or the first or last 4 or more characters of its id
     #[arg(value_name = "JOB", value_parser = values::job)]
     pub(crate) job: String,
 }

@@ -19,7 +19,10 @@ fn a_job_is_shown_with_what_failed() {
     }
     let view = place.json(["job", "show", "letters"]);
     assert_eq!(view["command"], serde_json::json!(["test {} != b"]));
-    assert_eq!(place.json(["job", "show", view["id"].as_str().expect("an id")])["name"], "letters");
+    let id = view["id"].as_str().expect("an id");
+    for name in [id, &id[20..], &id[..12]] {
+        assert_eq!(place.json(["job", "show", name])["name"], "letters", "{name}");
+    }
     place.refused(["job", "show", "missing"], 4, "there is no job");
 }
 

@@ -169,6 +169,8 @@ fn workers_are_replaced_by_hand_if_they_are_idle() {
     let name = |worker: &Value| worker["id"].as_str().expect("an id").to_owned();
     place.refused(["recycle", &name(&busy)], 1, "is busy, and only idle workers are replaced");
     place.refused(["recycle", &pid(&busy).to_string()], 1, "is busy");
+    place.refused(["recycle", &format!("w-{}", &name(&busy)[16..])], 1, "is busy");
+    place.refused(["recycle", &name(&busy)[..5]], 2, "may be any of 2 workers");
     let said = place.json(["recycle", &pid(&other).to_string()]);
     assert_eq!(said, json!({"recycled": [name(&other)], "busy": []}));
     let other = until("another one is there", || {

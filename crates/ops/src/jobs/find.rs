@@ -1,44 +1,61 @@
 //! Jobs found by id, by name or by fingerprint, their views, and who runs them.
 
-use ostler_core::{JobId, State, StateName};
+use ostler_core::{IdPart, JobId, State, StateName};
 use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
 use ostler_store::{Error, Store};
 use ostler_wire::job::JobView;
 
 use super::spec::{ItemPayload, JobSpec, ServedBy};
-use crate::error::{Missing, OpsError};
+use crate::error::{Missing, OpsError, Refusal};
 use crate::published;
 
 /// Jobs per page.
 const PAGE: usize = 100;
 /// The maximum number of jobs searched for a name.
 const MAX_LOOKED: usize = 100_000;
+/// Ids listed when a part of an id fits several jobs.
+const MAX_CANDIDATES: usize = 5;
 /// The maximum number of failed items that are shown with a job.
 const MAX_FAILED_SHOWN: usize = 20;
 
-/// Finds the job with this id, or the newest with this name.
+/// Finds the job with this id, or the newest with this name, or the only one whose id begins or ends like this.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or several have this part in their id.
 pub async fn find(store: &dyn Store, wanted: &str) -> Result<JobRecord, OpsError> {
     if let Ok(id) = wanted.parse::<JobId>()
         && let Some(found) = by_id(store, id).await?
     {
         return Ok(found);
     }
+    let part: Option<IdPart> = wanted.parse().ok();
+    let mut candidates = Vec::new();
     let mut before = None;
     for _ in 0..MAX_LOOKED / PAGE {
         let page = store.jobs(JobFilter { before, ..JobFilter::default() }, PAGE).await?;
         before = page.last().map(|record| record.job.id);
-        if let Some(found) = page.into_iter().find(|record| record.job.name == wanted) {
-            return Ok(found);
+        for record in page {
+            if record.job.name == wanted {
+                return Ok(record);
+            }
+            let is_candidate = part.is_some_and(|part| part.matches(record.job.id.0));
+            if is_candidate && candidates.len() < MAX_CANDIDATES {
+                candidates.push(record);
+            }
         }
         if before.is_none() {
             break;
         }
     }
-    Err(Missing::Job(wanted.to_owned()).into())
+    match (candidates.pop(), candidates.as_slice()) {
+        (Some(found), []) => Ok(found),
+        (Some(last), others) => {
+            let jobs = others.iter().chain([&last]).map(|record| record.job.id).collect();
+            Err(Refusal::SeveralJobs { part: wanted.to_owned(), jobs }.into())
+        }
+        (None, _) => Err(Missing::Job(wanted.to_owned()).into()),
+    }
 }
 
 /// # Errors
