@@ -28,7 +28,7 @@ enum TaskEnd {
 pub enum LogPage {
     /// The next events.
     Events(Vec<Event>),
-    /// All events so far were read; more may follow. Events ring no bell: a caller that follows asks again after a while.
+    /// All events so far were read; more may follow. A caller that follows asks again after a [change](Store::changes).
     UpToDate,
     /// The task has ended, and all of its events were read.
     Ended,

@@ -13,8 +13,6 @@ use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 
 /// How long a node may take to reply; it receives a command within a second.
 pub const MAX_REPLY: Duration = Duration::from_secs(10);
-/// The interval between checks for the reply.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Which workers to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +77,7 @@ async fn ask(
     let command = NodeCommand::Recycle { pool: pool.to_owned(), who };
     let CommandAnswer::Given { number } = store.command(node, command).await? else { return Ok(None) };
     let until = Instant::now() + MAX_REPLY;
+    let mut changes = store.changes();
     loop {
         let nodes = store.survey().await?.nodes;
         let Some(record) = nodes.into_iter().find(|record| record.session == node) else { return Ok(None) };
@@ -88,7 +87,7 @@ async fn ask(
         if Instant::now() >= until {
             return Err(Unsuccessful::NoReply { node, waited: MAX_REPLY }.into());
         }
-        tokio::time::sleep(LOOK).await;
+        changes.wait().await;
     }
 }
 

@@ -11,10 +11,6 @@ use ostler_wire::task::{SubmitResult, Submitted, SubmittedLine};
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 use crate::task_name::NamedTask;
 
-/// The polling interval of a wait, at first and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(5);
-const LAST_LOOK: Duration = Duration::from_millis(100);
-
 /// A task to submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmitRequest {
@@ -233,13 +229,12 @@ pub async fn wait(store: &dyn Store, id: TaskId, bound: Option<Duration>) -> Res
 }
 
 async fn until_ended(store: &dyn Store, id: TaskId) -> Result<Task, OpsError> {
-    let mut pause = FIRST_LOOK;
+    let mut changes = store.changes();
     loop {
         let task = store.show(TaskRef::Id(id)).await?.ok_or(Missing::Removed(id))?.task;
         if task.state.name().is_terminal() {
             return Ok(task);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LAST_LOOK);
+        changes.wait().await;
     }
 }

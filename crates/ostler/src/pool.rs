@@ -11,15 +11,14 @@ use ostler_sqlite::Sqlite;
 use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::unique::Unique;
 use ostler_store::views::{Counts, TaskRef};
-use ostler_store::{Stats, Store, release_all_dependents};
+use ostler_store::{Changes, Stats, Store, release_all_dependents};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
 use crate::error::{SubmitError, WaitError};
 use crate::handover::{HandOver, HandOverRefused, MAX_WAITING, Receipt};
 
-/// First and longest interval at which a wait polls the store for changes by other processes. Outcomes of this process are
-/// signalled immediately.
+/// First and longest interval at which a submission to a full queue is tried again.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
@@ -428,15 +427,15 @@ const fn taken_in(answer: Enqueued) -> Result<TaskId, SubmitError> {
     }
 }
 
-/// Waits for attempts to finish: signalled within this process, polled for other processes.
+/// Waits for attempts to finish: signalled within this process, and by hints of other processes.
 struct EndWatch {
     here: watch::Receiver<u64>,
-    pause: Duration,
+    elsewhere: Changes,
 }
 
 impl EndWatch {
     fn new(pool: &Pool) -> Self {
-        Self { here: pool.0.ends.clone(), pause: FIRST_LOOK }
+        Self { here: pool.0.ends.clone(), elsewhere: pool.0.store.changes() }
     }
 
     /// Counts outcomes from now on. Arm first, then query, then wait.
@@ -446,7 +445,9 @@ impl EndWatch {
 
     async fn next(&mut self) {
         // In either case the caller queries again.
-        let _ = tokio::time::timeout(self.pause, self.here.changed()).await;
-        self.pause = (self.pause * 2).min(LAST_LOOK);
+        tokio::select! {
+            Ok(()) = self.here.changed() => {}
+            _ = self.elsewhere.wait() => {}
+        }
     }
 }

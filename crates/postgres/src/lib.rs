@@ -13,6 +13,7 @@
 mod address;
 mod backend;
 mod cache;
+mod change_watch;
 mod commit_mark;
 mod conn;
 mod connect;

@@ -1,19 +1,22 @@
 //! Notifier: wake-ups between processes by LISTEN/NOTIFY. Sends at most one notification every few milliseconds, and
 //! receives those of other processes over its own connection. Notifications are hints: a lost one costs the time until
 //! the next poll. The connection is idle most of the time, so it is checked periodically.
+//!
+//! Changes of tasks are notified only while a watcher is announced, and not with the commit: `change_watch.rs` is the watcher's side.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ostler_store::{Bells, Rings};
+use ostler_store::{Bells, ChangeWatch, Rings};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::change_watch::{Hearing, Watches};
 use crate::conn::quoted;
 use crate::connect::Connector;
 use crate::fault::{Abort, Sql};
@@ -21,6 +24,10 @@ use crate::pools::Pools;
 
 /// The minimum interval between two notifications of one process. A notification takes a database-wide lock at commit.
 const SPACING: Duration = Duration::from_millis(5);
+/// The same for changes.
+const CHANGES_SPACING: Duration = Duration::from_millis(20);
+/// How long an announced watcher is told about changes. It announces itself again before that.
+const WATCHED_FOR: Duration = Duration::from_secs(6);
 /// How long commits carry no notification after the server has refused one.
 const HELD_BACK: Duration = Duration::from_secs(60);
 /// The timeout of sending a notification.
@@ -28,9 +35,9 @@ const MAX_NOTICE: Duration = Duration::from_secs(5);
 /// The minimum timeout of a connection check.
 const MIN_ANSWER: Duration = Duration::from_secs(1);
 /// The pause before the first attempt to listen again; doubles with each attempt.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// The longest of these pauses.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long our own notification may take to return through a pooler.
 const MAX_ECHO: Duration = Duration::from_secs(2);
 
@@ -57,6 +64,8 @@ pub(crate) struct ListenMode {
 pub(crate) struct Notification {
     pub(crate) channel: String,
     pub(crate) text: String,
+    /// The signals that it does not carry.
+    pub(crate) rest: Rings,
 }
 
 /// Sends notifications, and receives those of others, until it is dropped.
@@ -64,12 +73,13 @@ pub(crate) struct Notifier {
     publisher: Publisher,
     listening: Listening,
     pending: Arc<PendingNotifications>,
+    watches: Watches,
     _tasks: JoinSet<()>,
 }
 
 /// Sends notifications.
 #[derive(Clone)]
-struct Publisher {
+pub(crate) struct Publisher {
     pools: Pools,
     channel: String,
     /// Distinguishes our own notifications from those of others.
@@ -82,6 +92,10 @@ struct PendingNotifications {
     ready: AtomicBool,
     news: AtomicBool,
     some: Notify,
+    /// There was a change.
+    changes: Notify,
+    /// Until when a watcher is announced.
+    watched_until: StdMutex<Option<Instant>>,
     /// The time until which no notification is sent with a commit.
     quiet_until: StdMutex<Option<Instant>>,
     /// Held while sending.
@@ -91,6 +105,26 @@ struct PendingNotifications {
 impl PendingNotifications {
     fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
         self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.watched_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A watcher announces itself. A new one gets a hint: there may have been changes that it was not told about.
+    fn watcher(&self) {
+        let now = Instant::now();
+        let before = self.watched_until().replace(now + WATCHED_FOR);
+        if before.is_none_or(|until| until < now) {
+            self.changes.notify_one();
+        }
+    }
+
+    /// There was a change.
+    fn changed(&self) {
+        if self.watched_until().is_some_and(|until| Instant::now() < until) {
+            self.changes.notify_one();
+        }
     }
 
     /// Records that a notification was sent.
@@ -114,29 +148,50 @@ impl Notifier {
         let own = format!("{:x}", RandomState::new().build_hasher().finish());
         let mut tasks = JoinSet::new();
         let publisher = Publisher { pools: pools.clone(), channel: channel.clone(), own: own.clone() };
-        match listening {
+        let subscriber = Subscriber {
+            connector,
+            channel,
+            own,
+            bells: Arc::clone(bells),
+            publisher: publisher.clone(),
+            pending: Arc::clone(&pending),
+            check_idle,
+        };
+        let hearing = match listening {
             Listening::On => {
-                let bells = Arc::clone(bells);
-                let subscriber =
-                    Subscriber { connector, channel, own, bells, publisher: publisher.clone(), check_idle };
-                match subscriber.listen().await? {
+                let hearing = match subscriber.listen().await? {
                     ListenEnd::Hears(subscription) => {
-                        drop(tasks.spawn(subscriber.keep_listening(subscription)));
+                        tasks.spawn(subscriber.clone().keep_listening(subscription));
+                        tasks.spawn(publisher.clone().speak_of_changes(Arc::clone(&pending)));
+                        Hearing::Always
                     }
-                    ListenEnd::NoNotifications => {}
-                }
+                    ListenEnd::NoNotifications => Hearing::Never,
+                };
                 tasks.spawn(publisher.clone().speak(Arc::clone(&pending)));
+                hearing
             }
-            Listening::Off => drop(tasks.spawn(publisher.clone().speak(Arc::clone(&pending)))),
-            Listening::Brief => {}
-        }
-        Ok(Self { publisher, listening, pending, _tasks: tasks })
+            Listening::Off => {
+                tasks.spawn(publisher.clone().speak(Arc::clone(&pending)));
+                Hearing::OnDemand
+            }
+            Listening::Brief => Hearing::OnDemand,
+        };
+        let watches = Watches::new(subscriber, hearing);
+        Ok(Self { publisher, listening, pending, watches, _tasks: tasks })
+    }
+
+    /// Makes known that this store is watched, for as long as the result is kept.
+    pub(crate) fn watch(&self) -> Arc<dyn ChangeWatch> {
+        self.watches.watch()
     }
 
     /// Returns the notification of these signals, to be sent with the commit that caused them: others receive it at once,
     /// and it costs no extra transaction. `None`: there is no signal, or it is too early; see [`tell`](Self::tell).
     pub(crate) fn with_commit(&self, rings: Rings) -> Option<Notification> {
-        let text = self.publisher.text(rings)?;
+        // Changes are many: a process of many writes tells about them apart, and only if a watcher is announced.
+        let apart =
+            Rings { changed: rings.changed && self.listening != Listening::Brief, ..Rings::default() };
+        let text = self.publisher.text(Rings { changed: rings.changed && !apart.changed, ..rings })?;
         let left = [&self.pending.ready, &self.pending.news];
         let waits = left.into_iter().any(|word| word.load(Ordering::SeqCst));
         let mut quiet = self.pending.quiet_until();
@@ -145,7 +200,7 @@ impl Notifier {
             return None;
         }
         *quiet = Some(now + SPACING);
-        Some(Notification { channel: self.publisher.channel.clone(), text })
+        Some(Notification { channel: self.publisher.channel.clone(), text, rest: apart })
     }
 
     /// Suspends notifications with commits, because the server refuses them now.
@@ -166,6 +221,9 @@ impl Notifier {
         }
         if rings.ready || rings.control {
             self.pending.some.notify_one();
+        }
+        if rings.changed {
+            self.pending.changed();
         }
     }
 
@@ -194,11 +252,25 @@ impl Publisher {
                 let _sending = pending.sending.lock().await;
                 let ready = pending.ready.swap(false, Ordering::SeqCst);
                 let news = pending.news.swap(false, Ordering::SeqCst);
-                self.say(Rings { ready, control: news }).await;
+                self.say(Rings { ready, control: news, ..Rings::default() }).await;
             }
             pending.is_told();
             sleep(SPACING).await;
         }
+    }
+
+    /// Tells about changes, combining several into one notification.
+    async fn speak_of_changes(self, pending: Arc<PendingNotifications>) {
+        loop {
+            pending.changes.notified().await;
+            self.say(Rings { changed: true, ..Rings::default() }).await;
+            sleep(CHANGES_SPACING).await;
+        }
+    }
+
+    /// Announces a watcher.
+    pub(crate) async fn announce(&self) {
+        let _ = timeout(MAX_NOTICE, self.notify(&format!("{} {WATCH}", self.own))).await;
     }
 
     async fn say(&self, rings: Rings) {
@@ -210,7 +282,7 @@ impl Publisher {
 
     /// The text of the notification, if there is any signal.
     fn text(&self, rings: Rings) -> Option<String> {
-        let words = [(rings.ready, READY), (rings.control, NEWS)];
+        let words = [(rings.ready, READY), (rings.control, NEWS), (rings.changed, CHANGED)];
         let said: Vec<&str> = words.into_iter().filter(|(rang, _)| *rang).map(|(_, word)| word).collect();
         (!said.is_empty()).then(|| format!("{} {}", self.own, said.join(" ")))
     }
@@ -227,21 +299,26 @@ impl Publisher {
 /// The words of a notification.
 const READY: &str = "ready";
 const NEWS: &str = "news";
+const CHANGED: &str = "changed";
+/// A watcher wants to be told about changes.
+const WATCH: &str = "watch";
 /// Tests whether notifications come back.
 const ECHO: &str = "echo";
 
 /// Receives the notifications of others.
-struct Subscriber {
+#[derive(Clone)]
+pub(crate) struct Subscriber {
     connector: Connector,
     channel: String,
     own: String,
-    bells: Arc<Bells>,
-    publisher: Publisher,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) publisher: Publisher,
+    pending: Arc<PendingNotifications>,
     check_idle: Duration,
 }
 
 /// A listening connection; closed on drop.
-struct Subscription {
+pub(crate) struct Subscription {
     client: Client,
     lost: JoinHandle<()>,
 }
@@ -254,15 +331,15 @@ impl Drop for Subscription {
 }
 
 /// The result of starting to listen.
-enum ListenEnd {
+pub(crate) enum ListenEnd {
     Hears(Subscription),
     /// Notifications do not arrive: a pooler gives each transaction another connection. Waiting processes have to poll.
     NoNotifications,
 }
 
 impl Subscriber {
-    async fn listen(&self) -> Sql<ListenEnd> {
-        let (bells, own) = (Arc::clone(&self.bells), self.own.clone());
+    pub(crate) async fn listen(&self) -> Sql<ListenEnd> {
+        let (bells, own, pending) = (Arc::clone(&self.bells), self.own.clone(), Arc::clone(&self.pending));
         let echoes = Arc::new(Notify::new());
         let echoed = Arc::clone(&echoes);
         let hear = move |notice: &str| {
@@ -270,7 +347,11 @@ impl Subscriber {
             let ours = words.next() == Some(own.as_str());
             let said: Vec<&str> = words.collect();
             if !ours {
-                bells.ring(Rings { ready: said.contains(&READY), control: said.contains(&NEWS) });
+                let [ready, control, changed] = [READY, NEWS, CHANGED].map(|word| said.contains(&word));
+                bells.ring(Rings { ready, control, changed });
+                if said.contains(&WATCH) {
+                    pending.watcher();
+                }
             } else if said.contains(&ECHO) {
                 echoed.notify_one();
             }
@@ -298,7 +379,7 @@ impl Subscriber {
         timeout(MAX_ECHO, heard).await.is_ok()
     }
 
-    async fn keep_listening(self, mut subscription: Subscription) {
+    pub(crate) async fn keep_listening(self, mut subscription: Subscription) {
         loop {
             tokio::select! {
                 _ = &mut subscription.lost => {}
@@ -316,7 +397,7 @@ impl Subscriber {
                 }
             };
             // Notifications sent in the meantime were lost.
-            self.bells.ring(Rings { ready: true, control: true });
+            self.bells.ring(Rings { ready: true, control: true, changed: true });
         }
     }
 

@@ -22,8 +22,8 @@ use ostler_store::views::{
     Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
 use ostler_store::{
-    Bounds, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, Wakeups,
-    check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
+    Bounds, Changes, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, Store,
+    Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name, check_overrides,
     check_reply, check_report, check_schedule, check_session,
 };
 use tokio_postgres::Transaction;
@@ -567,5 +567,10 @@ impl Store for Postgres {
 
     fn control(&self) -> Wakeups {
         self.transactor.bells.control.listen()
+    }
+
+    fn changes(&self) -> Changes {
+        let transactor = Arc::clone(&self.transactor);
+        Changes::new(self.transactor.bells.changed.listen(), move || transactor.notifier.watch())
     }
 }

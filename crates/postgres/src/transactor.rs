@@ -184,9 +184,7 @@ impl Transactor {
         }
         learned.keep(&self.cache);
         self.bells.ring(rings);
-        if notice.is_none() {
-            self.notifier.tell(rings).await;
-        }
+        self.notifier.tell(notice.map_or(rings, |notice| notice.rest)).await;
         Ok(answer)
     }
 

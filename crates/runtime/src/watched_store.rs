@@ -22,7 +22,7 @@ use ostler_store::schedules::{
 use ostler_store::views::{
     Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
-use ostler_store::{Error, LeaseRef, Store, Wakeups};
+use ostler_store::{Changes, Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
 
@@ -280,6 +280,10 @@ impl Store for WatchedStore {
 
     fn control(&self) -> Wakeups {
         self.store.control()
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
     }
 }
 

@@ -274,6 +274,7 @@ pub async fn append_one<T: Tx>(tx: &mut T, slot: i64, body: &EventBody) -> Resul
         params![slot, tx.now().millis(), event.kind, event.version, event.data, event.text],
     )
     .await?;
+    tx.changed();
     Ok(())
 }
 

@@ -43,5 +43,6 @@ pub async fn reply<T: Tx>(tx: &mut T, session: SessionId, answer: &Reply) -> Res
         params![id, answer.number, reply_text(answer)],
     )
     .await?;
+    tx.changed();
     Ok(Fenced::Recorded)
 }

@@ -148,6 +148,7 @@ pub async fn set_state<T: Tx>(
     if phase == Phase::Ready {
         tx.ring();
     }
+    tx.changed();
     moved(tx, lane, limit, from, phase).await
 }
 

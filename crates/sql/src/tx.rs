@@ -188,6 +188,9 @@ pub trait Tx: Snapshot {
     /// Wakes nodes: one of them should renew now, or look at the schedules.
     fn ring_control(&mut self);
 
+    /// Wakes watchers: a task ended or moved, an event was written, or a node replied.
+    fn changed(&mut self);
+
     /// A task that other tasks wait for has ended.
     fn frees(&mut self);
 

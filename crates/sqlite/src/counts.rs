@@ -28,6 +28,9 @@ impl Tx<'_> {
         if let Some(to) = to {
             change.counts[to as usize] += 1;
         }
+        if to.is_some_and(StateName::is_terminal) {
+            self.changed();
+        }
     }
 
     /// Counts a removed task; finished tasks stay in the lane's totals.

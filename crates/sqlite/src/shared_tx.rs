@@ -356,6 +356,10 @@ impl ostler_sql::Tx for Tx<'_> {
         self.ring_control();
     }
 
+    fn changed(&mut self) {
+        Tx::changed(self);
+    }
+
     fn frees(&mut self) {
         Tx::frees(self);
     }

@@ -25,9 +25,9 @@ use ostler_store::views::{
     Cursor, Filter, FoundIds, GoneWorker, LeaseFilter, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
 use ostler_store::{
-    Bells, Bounds, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH,
-    MAX_PAGE, Store, Wakeups, check_backlog, check_claim, check_command, check_job, check_len, check_name,
-    check_overrides, check_reply, check_report, check_schedule, check_session,
+    Bells, Bounds, Changes, Check, Checks, Clock, Error, LeaseRef, MAX_BATCH, MAX_EVENT_BYTES,
+    MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, Wakeups, check_backlog, check_claim, check_command, check_job,
+    check_len, check_name, check_overrides, check_reply, check_report, check_schedule, check_session,
 };
 
 use rusqlite::Connection;
@@ -495,5 +495,10 @@ impl Store for Sqlite {
     fn control(&self) -> Wakeups {
         self.notifier.listen();
         self.bells.control.listen()
+    }
+
+    fn changes(&self) -> Changes {
+        let notifier = Arc::clone(&self.notifier);
+        Changes::new(self.bells.changed.listen(), move || notifier.watch())
     }
 }

@@ -170,6 +170,11 @@ impl<'a> Tx<'a> {
         self.rings.control = true;
     }
 
+    /// A task ended, or an event was written.
+    pub(crate) fn changed(&mut self) {
+        self.rings.changed = true;
+    }
+
     /// Where the store is going, if it is not here to stay.
     pub(crate) fn departure(&mut self) -> Sql<Option<&Departure>> {
         if self.cache.departure.is_none() {

@@ -11,6 +11,7 @@ use crate::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use crate::changes::Changes;
 use crate::error::Error;
 use crate::events::{Event, EventQuery, TextPart, TextRef};
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
@@ -218,4 +219,8 @@ pub trait Store: Send + Sync {
     /// schedules, because one was changed; by this process or another. Also sent when the connection by which other nodes see that this
     /// node is alive is lost: a node that then does not renew within some seconds may be considered dead.
     fn control(&self) -> Wakeups;
+
+    /// Wakeup hints that a task ended or an attempt did, that an event was written, or that a node replied, by this process or another: for
+    /// callers that wait for a task or follow it. Without a watcher, writers send nothing.
+    fn changes(&self) -> Changes;
 }

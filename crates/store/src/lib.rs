@@ -11,6 +11,7 @@
 mod bounds;
 pub mod calls;
 mod cascade;
+mod changes;
 mod checks;
 mod clock;
 mod contract;
@@ -38,6 +39,7 @@ pub use bounds::{
     check_replacement, check_reply, check_report, check_schedule, check_session, check_settings,
 };
 pub use cascade::release_all_dependents;
+pub use changes::{ChangeWatch, Changes, LAST_POLL, Woken};
 pub use checks::{Check, Checks};
 pub use clock::{Clock, SystemClock};
 pub use contract::Store;

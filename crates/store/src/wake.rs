@@ -25,13 +25,15 @@ impl Bell {
     }
 }
 
-/// The two bells of a store: callers that wait for tasks are not woken by control signals, and vice versa.
+/// The bells of a store: callers that wait for tasks are not woken by control signals, and vice versa.
 #[derive(Debug, Default)]
 pub struct Bells {
     /// Tasks became ready, or the outbox has new entries.
     pub ready: Bell,
     /// A node should renew now, or read the schedules.
     pub control: Bell,
+    /// A task ended, or an event was written.
+    pub changed: Bell,
 }
 
 /// The bells that a write rings once it is durable.
@@ -41,6 +43,8 @@ pub struct Rings {
     pub ready: bool,
     /// A node should renew now, or read the schedules.
     pub control: bool,
+    /// A task ended, or an event was written.
+    pub changed: bool,
 }
 
 impl Bells {
@@ -51,6 +55,9 @@ impl Bells {
         }
         if rings.control {
             self.control.ring();
+        }
+        if rings.changed {
+            self.changed.ring();
         }
     }
 }

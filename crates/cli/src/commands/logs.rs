@@ -1,7 +1,5 @@
 //! `ostler logs`: prints the log of a task, and follows it.
 
-use std::time::Duration;
-
 use ostler_core::EventKind;
 use ostler_ops::logs::{LogPage, LogTail};
 use ostler_ops::tasks;
@@ -14,18 +12,18 @@ use crate::exit::Code;
 use crate::print::Format;
 use crate::store_location::IfMissing;
 
-/// The polling interval of --follow. Events do not ring a bell.
-const LOOK: Duration = Duration::from_millis(200);
-
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let which = task_name::of_one(store.as_ref(), &logs.one).await?;
     let id = tasks::find(store.as_ref(), &which).await?.task.id;
+    let mut changes = store.changes();
     let (mut tail, mut lines) = (LogTail::new(id, 0), Lines::default());
     loop {
         match tail.next(store.as_ref()).await? {
             LogPage::Events(events) => print(console, &events, &mut lines)?,
-            LogPage::UpToDate if logs.follow => tokio::time::sleep(LOOK).await,
+            LogPage::UpToDate if logs.follow => {
+                changes.wait().await;
+            }
             LogPage::UpToDate | LogPage::Ended => {
                 console.out.text(lines.end())?;
                 return Ok(Code::Done);

@@ -38,9 +38,10 @@ use crate::up::{Signals, make_room, start_supervisor};
 const MAX_NEWS: usize = 16;
 /// Items claimed ahead for each worker, as long as they are short.
 const AHEAD: usize = 8;
-/// The polling interval for progress, at least and at most.
+/// The minimum interval between two looks at the progress.
 const LOOK: Duration = Duration::from_millis(10);
-const POLL: Duration = Duration::from_millis(200);
+/// The pause before items are enqueued again, while the store is unavailable.
+const PAUSE: Duration = Duration::from_millis(200);
 /// The timeout of an item without --timeout: practically none.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long running items may take to finish after a halt with `soon`.
@@ -282,7 +283,7 @@ fn cores() -> u32 {
 async fn enqueue_patiently(store: &dyn Store, plan: &JobPlan, job: JobId) -> Result<u64, OpsError> {
     loop {
         match enqueue(store, plan, job).await {
-            Err(error) if error.is_transient() => tokio::time::sleep(POLL).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
             done => return done,
         }
     }
@@ -352,6 +353,7 @@ impl Watch<'_> {
         mut enqueued: tokio::task::JoinHandle<Result<u64, OpsError>>,
     ) -> anyhow::Result<MapEnd> {
         let (mut ends, mut state) = (self.node.ends(), self.node.state());
+        let mut changes = self.store.changes();
         let mut all_enqueued = false;
         let mut said_paused = false;
         let mut troubles = Vec::new();
@@ -362,7 +364,7 @@ impl Watch<'_> {
                     all_enqueued = true;
                 }
                 _ = ends.changed() => {}
-                () = tokio::time::sleep(POLL) => {}
+                _ = changes.wait() => {}
             }
             let found = self.node.troubles();
             for trouble in found.iter().filter(|trouble| !troubles.contains(*trouble)) {

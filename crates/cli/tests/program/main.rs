@@ -8,6 +8,7 @@ mod act;
 mod away;
 mod bad_input;
 mod bar;
+mod changes;
 mod db;
 mod dead;
 mod descriptors;

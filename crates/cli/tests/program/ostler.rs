@@ -195,6 +195,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: ProcessSignal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }

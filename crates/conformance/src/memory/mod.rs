@@ -39,7 +39,7 @@ use ostler_store::schedules::{
 use ostler_store::views::{
     Cursor, Filter, FoundIds, GoneWorker, Page, QueueSettings, Survey, TaskDetail, TaskRef,
 };
-use ostler_store::{Bells, Wakeups};
+use ostler_store::{Bells, Changes, Wakeups};
 use ostler_store::{
     Bounds, MAX_BATCH, MAX_EVENT_BYTES, MAX_MAINTENANCE_BATCH, MAX_PAGE, check_backlog, check_claim,
     check_command, check_job, check_len, check_name, check_overrides, check_reply, check_report,
@@ -315,5 +315,9 @@ impl Store for Memory {
 
     fn control(&self) -> Wakeups {
         self.bells.control.listen()
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::within_process(self.bells.changed.listen())
     }
 }

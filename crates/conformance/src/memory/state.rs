@@ -160,7 +160,8 @@ impl MemoryState {
             let queue = self.queues.entry(name).or_default();
             queue.high_water = queue.high_water.max(count);
         }
-        std::mem::take(&mut self.rings)
+        // Every verb may have changed something: a hint may be spurious.
+        Rings { changed: true, ..std::mem::take(&mut self.rings) }
     }
 
     pub(super) fn insert(&mut self, task: Task) -> Slot {

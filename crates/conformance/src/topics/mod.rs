@@ -4,6 +4,7 @@ mod amend;
 mod bounds;
 mod breakers;
 mod cancel;
+mod changes;
 mod claim;
 mod concurrency;
 mod control;

@@ -58,6 +58,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("taking from the outbox", super::outbox_take::CASES),
         ("wakeups", super::wakeups::CASES),
         ("control", super::control::CASES),
+        ("changes", super::changes::CASES),
         ("bounds", super::bounds::CASES),
     ]
 }

@@ -132,3 +132,19 @@ async fn a_wait_ends_with_the_task_with_its_removal_or_at_its_bound() {
     world.store.prune(Prune::Tasks(vec![id])).await.expect("it is removed");
     assert_eq!(wait(world.store(), id, None).await, Err(Missing::Removed(id).into()));
 }
+
+/// Time is paused: it passes only while all wait, so a wait that ends by a hint takes none.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_the_task_does_and_not_at_its_next_poll() {
+    let world = World::new();
+    let id = world.enqueue(1).await[0];
+    let ends = async {
+        // By then the waiter polls rarely, and this is between two polls.
+        tokio::time::sleep(Duration::from_millis(60_300)).await;
+        world.complete(1).await;
+        tokio::time::Instant::now()
+    };
+    let (waited, ended) = tokio::join!(wait(world.store(), id, None), ends);
+    assert_eq!(waited.map(|task| task.state.name()), Ok(StateName::Completed));
+    assert_eq!(ended.elapsed(), Duration::ZERO);
+}

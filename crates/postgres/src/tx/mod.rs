@@ -216,6 +216,11 @@ impl Tx {
         self.rings.control = true;
     }
 
+    /// A task ended, or an event was written.
+    pub(crate) fn changed(&mut self) {
+        self.rings.changed = true;
+    }
+
     /// A task that others wait for has ended.
     pub(crate) fn frees(&mut self) {
         self.frees = true;
@@ -287,6 +292,9 @@ impl Tx {
 
     /// Counts a task that moved from one state to another; `None` is outside of the store.
     pub(crate) fn count(&mut self, lane: i64, from: Option<StateName>, to: Option<StateName>) {
+        if to.is_some_and(StateName::is_terminal) {
+            self.changed();
+        }
         self.lanes.count(lane, from, to);
     }
 

@@ -269,6 +269,10 @@ impl ostler_sql::Tx for Tx {
         self.ring_control();
     }
 
+    fn changed(&mut self) {
+        Self::changed(self);
+    }
+
     fn frees(&mut self) {
         Self::frees(self);
     }

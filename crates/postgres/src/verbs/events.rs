@@ -41,6 +41,7 @@ pub(crate) async fn append(
         chunks::put(tx, held.slot, number, event.size, &event.chunks).await?;
     }
     record_conversation(tx, held.slot, held.token, before + 1, events).await?;
+    tx.changed();
     Ok(Appended::Recorded { last: before + events.len() as u64 })
 }
 

@@ -33,6 +33,7 @@ pub(crate) fn append(
         poll_now(chunks::put(tx, held.slot, last, *size, chunks))?;
     }
     poll_now(record_conversation(tx, held.slot, held.token, first, events))?;
+    tx.changed();
     Ok(Appended::Recorded { last })
 }
 
