@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{
     AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, State, StateName, Timestamp, Transition, decide,
+    requeue_event,
 };
 use ostler_store::bounded;
 use ostler_store::calls::Ran;
@@ -11,6 +12,7 @@ use ostler_store::views::QueueSettings;
 
 use crate::chunks::{put_output, split_output};
 use crate::codec::failure_text;
+use crate::events::append_one;
 use crate::outbox::{OutboxInput, note};
 use crate::phase::{Mishaps, Phase};
 use crate::task::{FoundTask, set_state};
@@ -56,6 +58,11 @@ pub async fn end_attempt<T: Tx>(
         tx.set_settings(&task.queue, &paused).await?;
     }
     let begun = facts.phase == LeasePhase::Running || ran.is_some();
+    if let State::Queued { run_at, .. } = state
+        && let Some(event) = requeue_event(outcome, run_at).filter(|_| begun)
+    {
+        append_one(tx, found.slot, &event).await?;
+    }
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
     let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);

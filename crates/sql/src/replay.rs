@@ -1,10 +1,11 @@
 //! Replay: queues failed and cancelled tasks again, and makes waiting ones due now.
 
-use ostler_core::{Replaying, TaskId, Wait, replay};
+use ostler_core::{Replaying, TaskId, Wait, replay, replay_event};
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 
 use crate::codec::{EndLimits, Extras};
 use crate::dependents;
+use crate::events::append_one;
 use crate::gates;
 use crate::limit_keys;
 use crate::params;
@@ -65,6 +66,7 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
     let rules = key_rules(tx, &found.task.queue).await?;
     let state = gates::arrived(tx, &rules, found.limit, now, Wait::Replayed).await?;
     set_state(tx, found.slot, found.lane, found.limit, Phase::of(&found.task.state), &state).await?;
+    append_one(tx, found.slot, &replay_event()).await?;
     gates::settle_arrival(tx, &rules, found.limit, &state).await?;
     Ok(answer)
 }

@@ -2,9 +2,11 @@
 
 use ostler_core::{
     CancelReason, FailReason, Id, Priority, Rank, Readiness, SessionId, State, Task, TaskId, Timestamp, Wait,
+    end_event,
 };
 
 use crate::codec::{Extras, extras_from, failure_from};
+use crate::events::append_one;
 use crate::params;
 use crate::phase::{Mishaps, Phase, from_ordinal, why_code};
 use crate::tx::Tx;
@@ -118,7 +120,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
     Ok(FoundTask { slot, task, limit, lane, session, awaited, end_key })
 }
 
-/// Writes a task's new state and counts it. Its limit key is not settled yet.
+/// Writes a task's new state, with an event if it ended without success, and counts it. Its limit key is not settled yet.
 ///
 /// # Errors
 /// When a statement fails.
@@ -149,6 +151,9 @@ pub async fn set_state<T: Tx>(
         tx.ring();
     }
     tx.changed();
+    if let Some(event) = end_event(to) {
+        append_one(tx, slot, &event).await?;
+    }
     moved(tx, lane, limit, from, phase).await
 }
 

@@ -138,7 +138,10 @@ pub fn text(body: &EventBody) -> String {
             format!("{model}{input} tokens in, {} out{cost}", usage.output_tokens)
         }
         EventBody::Session { id } => id.clone(),
-        EventBody::Transition { state, why, .. } => format!("{}: {why}", state.name()),
+        EventBody::Transition { state, why, run_at } => {
+            let next = run_at.map(|at| format!(", next attempt at {}", TimeView::from(at)));
+            format!("{}: {why}{}", state.name(), next.unwrap_or_default())
+        }
         EventBody::Thinned { lines } => format!("{lines} log lines were left out: they came too fast"),
     }
 }

@@ -77,16 +77,28 @@ fn show_and_logs_have_the_stdout_of_a_failed_command_of_a_pool() {
     let text = place.done(["show", id]);
     assert!(text.contains("of attempt 2; 11 lines before these: ostler logs"), "{text}");
     assert!(text.contains("  | 30\n  | no end, attempt ?\n") && !text.contains("  | 11\n"), "{text}");
-    assert_eq!(place.done(["logs", id]), format!("{written}{written}\n"));
     let events: Vec<Value> = place
         .done(["logs", id, "--json"])
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
-    assert!(
-        events.iter().all(|event| event["kind"] == "stdout" && event["data"] == json!(written)),
-        "{events:?}"
+    let [first, retry, second, end] = events.as_slice() else { panic!("{events:?}") };
+    for output in [first, second] {
+        assert_eq!((&output["kind"], &output["data"]), (&json!("stdout"), &json!(written)));
+    }
+    assert_eq!(
+        (&retry["kind"], &retry["state"], &retry["why"]),
+        (&json!("transition"), &json!("queued"), &json!("transient"))
     );
+    let next = retry["run_at"].as_str().expect("a time");
+    assert_eq!(
+        (&end["state"], &end["why"], &end["run_at"]),
+        (&json!("failed"), &json!("exhausted"), &Value::Null)
+    );
+    let lines = format!(
+        "{written}\n[transition] queued: transient, next attempt at {next}\n{written}\n[transition] failed: exhausted\n"
+    );
+    assert_eq!(place.done(["logs", id]), lines);
 }
 
 #[test]

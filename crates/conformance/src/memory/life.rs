@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ostler_core::{
     Attempt, CancelReason, Cancelling, Conversation, EventBody, Fairness, Overrides, PROMPT_SHOWN, PromptRef,
     Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Wait, add_usage, beginning,
-    cancel, place, replay, too_late,
+    cancel, place, replay, replay_event, too_late,
 };
 
 use super::gates::ClaimVerdict;
@@ -330,6 +330,7 @@ impl MemoryState {
             self.entry(slot).steps.clear();
         }
         self.arrive(slot, now, Wait::Replayed);
+        self.log(slot, replay_event());
         answer
     }
 }

@@ -4,7 +4,6 @@ use ostler_core::{EventBody, Outcome, SessionId, State, end_kind};
 
 use super::state::{MemoryState, Slot};
 use ostler_store::Check;
-use ostler_store::events::Event;
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxEntry};
 
 /// An outbox entry, its task, and the session that has taken it.
@@ -73,11 +72,8 @@ impl MemoryState {
             return;
         }
         let Kept { slot, .. } = self.tellings.remove(place);
-        let at = self.now;
-        let entry = self.entry(slot);
         if let Some(text) = warning {
-            let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
-            entry.events.push(Event { number, at, token, body: EventBody::Warning { text }, cut: None });
+            self.log(slot, EventBody::Warning { text });
         }
     }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Closed, Conversation, Ending, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed,
-    Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime,
-    Wait, arrival, decide,
+    Attempt, AttemptEnd, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId, LeasePhase, Next,
+    OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition,
+    VirtualTime, Wait, arrival, decide, end_event, requeue_event,
 };
 use ostler_store::events::Event;
 
@@ -275,6 +275,11 @@ impl MemoryState {
             task.output = output.map(String::from);
         }
         self.write_next(slot, &transition);
+        if let State::Queued { run_at, .. } = self.task(slot).state
+            && let Some(body) = requeue_event(outcome, run_at).filter(|_| begun == Begun::Yes)
+        {
+            self.log(slot, body);
+        }
         self.note_end(slot, Some(outcome));
         self.pause(slot, outcome, &transition);
         self.tell_gates(slot, outcome, transition.effect, begun);
@@ -287,16 +292,33 @@ impl MemoryState {
     fn write_next(&mut self, slot: Slot, transition: &Transition) {
         let now = self.now;
         match transition.next {
-            Next::Queue { run_at, why } => self.put(slot, run_at, why),
+            Next::Queue { run_at, why } => return self.put(slot, run_at, why),
             Next::Complete => self.task(slot).state = State::Completed { finished_at: now },
             Next::Fail(reason) => self.task(slot).state = State::Failed { finished_at: now, reason },
             Next::Cancel(reason) => self.task(slot).state = State::Cancelled { finished_at: now, reason },
         }
+        self.log_end(slot);
+    }
+
+    /// Adds the event of a task that ended without success.
+    fn log_end(&mut self, slot: Slot) {
+        if let Some(body) = end_event(&self.task(slot).state) {
+            self.log(slot, body);
+        }
+    }
+
+    /// Adds an event to a task, whatever its state.
+    pub(super) fn log(&mut self, slot: Slot, body: EventBody) {
+        let at = self.now;
+        let entry = self.entry(slot);
+        let (number, token) = (entry.events.len() as u64 + 1, entry.task.token);
+        entry.events.push(Event { number, at, token, body, cut: None });
     }
 
     /// Ends a queued task: its key has room for another, and it may have dependents.
     pub(super) fn end(&mut self, slot: Slot, state: State) {
         self.task(slot).state = state;
+        self.log_end(slot);
         self.settle(slot);
         self.note_freed(slot);
     }

@@ -37,6 +37,7 @@ mod show;
 mod start;
 mod steps;
 mod survey;
+mod transitions;
 mod unique;
 mod wakeups;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, Outcome, Readiness, State, StateName, Wait};
+use ostler_core::{ErrorClass, EventBody, EventKind, Outcome, Readiness, State, StateName, Wait};
 
 use super::super::scene::{Scene, TICK, failure, invalid, one};
 use super::runner::cases;
@@ -64,7 +64,13 @@ async fn its_troubles_start_at_zero_and_its_history_stays(s: &Scene) {
     assert_eq!((task.failures, task.crashes, task.node_deaths), (0, 0, 0));
     assert_eq!((task.runs, task.token, shown.attempts.len()), (2, 2, 2), "attempts are numbered on");
     assert!(task.last_failure.is_some() && task.first_failure_at.is_some());
-    assert_eq!(s.events(id).await.len(), 1);
+    let kinds: Vec<EventKind> = s.events(id).await.iter().map(|event| event.body.kind()).collect();
+    let told = EventKind::Transition;
+    assert_eq!(
+        kinds,
+        [EventKind::Log, told, told, told, told],
+        "a dead node, a crash, a cancellation, a replay"
+    );
     let claimed = s.claim(node, 1).await.remove(0);
     assert_eq!((claimed.attempt, claimed.lease.as_ref().token), (3, 3));
 }

@@ -29,6 +29,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("finish", super::finish::CASES),
         ("hand_back", super::hand_back::CASES),
         ("events", super::events::CASES),
+        ("transitions", super::transitions::CASES),
         ("steps", super::steps::CASES),
         ("sessions", super::sessions::CASES),
         ("node commands", super::node_commands::CASES),
