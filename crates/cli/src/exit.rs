@@ -166,6 +166,7 @@ const fn hint(missing: &Missing) -> Option<&'static str> {
         Missing::Key { .. } => Some("use --queue for another queue"),
         Missing::DeadLetter { .. } => Some("see: ostler show"),
         Missing::Queue(_) => Some("see: ostler queue ls"),
+        Missing::Subscriber { .. } => Some("see: ostler queue show"),
         Missing::Node(_) | Missing::Pool(_) => Some("see: ostler nodes"),
         Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
         Missing::Schedule(_) => Some("see: ostler schedule ls"),

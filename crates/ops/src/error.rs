@@ -51,6 +51,8 @@ pub enum Missing {
     DeadLetter { id: TaskId, state: StateName },
     #[error("there is no queue \"{}\"", visible(.0))]
     Queue(String),
+    #[error("the queue \"{}\" has no subscriber \"{}\"", visible(.queue), visible(.name))]
+    Subscriber { queue: String, name: String },
     #[error("no node \"{}\" is running", visible(.0))]
     Node(String),
     #[error("no running node has a pool \"{}\"", visible(.0))]

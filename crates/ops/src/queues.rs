@@ -10,7 +10,7 @@ use ostler_store::{Bounds, Store};
 use ostler_wire::action::QueueActionView;
 use ostler_wire::limits::{BreakerView, QueueView};
 
-use crate::error::OpsError;
+use crate::error::{Missing, OpsError};
 use crate::overview::Overview;
 use crate::published;
 
@@ -114,6 +114,21 @@ pub async fn release(
     store.configure(queue, vec![release_change(key)]).await?;
     let lift = if held.is_some() { Lift::Lifted } else { Lift::NotNeeded };
     Ok((Overview::take(store).await?.queue(queue)?, lift))
+}
+
+/// Removes a subscriber of a queue, with the outcomes that it has not handled. A program that still has it subscribes again when it
+/// starts.
+///
+/// # Errors
+/// When there is no such queue or subscriber, or the store cannot be written.
+pub async fn unsubscribe(store: &dyn Store, queue: &str, name: &str) -> Result<QueueView, OpsError> {
+    let before = Overview::take(store).await?;
+    let mut subscribers = before.record(queue)?.settings.subscribers.iter();
+    if !subscribers.any(|(known, _)| known == name) {
+        return Err(Missing::Subscriber { queue: queue.to_owned(), name: name.to_owned() }.into());
+    }
+    store.configure(queue, vec![QueueChange::Unsubscribe(name.to_owned())]).await?;
+    Overview::take(store).await?.queue(queue)
 }
 
 /// A breaker to open or close by hand: of a queue, or of one of its limit keys.

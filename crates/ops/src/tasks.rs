@@ -108,7 +108,8 @@ pub async fn show_letter(store: &dyn Store, which: &NamedTask) -> Result<Shown<L
     Ok(Shown { record, view })
 }
 
-async fn remains(store: &dyn Store, found: &TaskDetail) -> Result<AttemptRemains, OpsError> {
+/// What the attempts of a task left: files, and the output of those that did not succeed.
+pub(crate) async fn remains(store: &dyn Store, found: &TaskDetail) -> Result<AttemptRemains, OpsError> {
     let mut remains = AttemptRemains::default();
     let mut query = EventQuery { kinds: AttemptRemains::KINDS, ..EventQuery::default() };
     loop {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EndKind, Failure, Task, Timestamp};
+use ostler_core::{Attempt, EndKind, Failure, Task, Timestamp};
 use ostler_runtime::EndListener;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
@@ -24,6 +24,11 @@ pub struct AttemptEnded {
     pub failure: Option<Failure>,
     /// When the next attempt is due, if the task is retried.
     pub next_try: Option<Timestamp>,
+    /// The attempt: when it ran and for how long, and the session, prompt, tokens and cost of what it asked of a model. `None` if the
+    /// task ended without one, as by its deadline.
+    pub record: Option<Attempt>,
+    /// How often this outcome was handed to a callback before. Above 0, that callback may have been called: its process died.
+    pub earlier: u32,
 }
 
 type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -76,8 +81,9 @@ impl EndListener for OutcomeCallback {
     }
 
     async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
-        let OutboxEntry { attempt, at, failure, run_at, .. } = entry;
-        (self.call)(AttemptEnded { task: found.task, attempt, at, failure, next_try: run_at }).await;
+        let OutboxEntry { attempt, at, failure, run_at: next_try, earlier, .. } = entry;
+        let record = found.attempts.into_iter().find(|record| record.number == attempt);
+        (self.call)(AttemptEnded { task: found.task, attempt, at, failure, next_try, record, earlier }).await;
         Ok(())
     }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::{State, Step, Task, is_too_deep};
-use ostler_store::outbox::OutboxEntry;
+use ostler_core::{State, Step, Task};
 use ostler_store::views::TaskDetail;
 use serde::Serialize;
 
@@ -32,19 +31,6 @@ pub struct LetterDetail {
     pub detail: Detail,
     #[serde(flatten)]
     pub post_mortem: PostMortem,
-}
-
-/// A dead letter, as hooks receive it.
-#[derive(Clone, Debug, Serialize)]
-pub struct DeadLetterNotice {
-    /// Always `failed`.
-    pub event: &'static str,
-    /// The number of the outbox entry. Delivery is at least once: use it to recognise a repeat.
-    pub sequence: u64,
-    /// Whether parts were left out because the notice was too large.
-    pub cut: bool,
-    #[serde(flatten)]
-    pub letter: LetterDetail,
 }
 
 /// How a task failed.
@@ -96,41 +82,5 @@ impl LetterDetail {
     #[must_use]
     pub fn new(found: &TaskDetail, remains: AttemptRemains) -> Self {
         Self { detail: Detail::new(found, None, remains), post_mortem: PostMortem::from(&found.task) }
-    }
-}
-
-impl DeadLetterNotice {
-    #[must_use]
-    pub fn new(entry: &OutboxEntry, found: &TaskDetail) -> Self {
-        let letter = LetterDetail::new(found, AttemptRemains::default());
-        Self { event: "failed", sequence: entry.number, cut: false, letter }
-    }
-
-    /// The JSON text in at most `most` bytes, nested no deeper than a payload may be: large parts are left out, and `cut` is
-    /// set. `None` if even the rest does not fit.
-    #[must_use]
-    pub fn json_within(&self, most: usize) -> Option<String> {
-        let whole = self.json();
-        if whole.len() <= most && !is_too_deep(&whole) {
-            return Some(whole);
-        }
-        let mut brief = Self { cut: true, ..self.clone() };
-        let detail = &mut brief.letter.detail;
-        (detail.payload, detail.output) = (Json::from_text("null"), None);
-        detail.steps.clear();
-        detail.attempts.clear();
-        let text = brief.json();
-        if text.len() <= most {
-            return Some(text);
-        }
-        brief.letter.post_mortem.details = None;
-        brief.letter.detail.summary.error = None;
-        Some(brief.json()).filter(|text| text.len() <= most)
-    }
-
-    /// The whole JSON text.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string(self).expect("a view is JSON")
     }
 }

@@ -2,7 +2,7 @@
 //! of a store.
 //!
 //! - [`task`]: a task in a list, and a task in detail. [`remains`]: what its attempts left. [`event`]: its events.
-//! - [`dead`]: tasks that failed for good. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
+//! - [`dead`]: tasks that failed for good. [`notice`]: what hooks receive. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
 //! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work.
 //! - [`action`]: results of actions.
 //! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
@@ -17,6 +17,7 @@ pub mod event;
 pub mod job;
 pub mod json;
 pub mod limits;
+pub mod notice;
 pub mod remains;
 pub mod schedule;
 pub mod system;

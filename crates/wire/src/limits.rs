@@ -1,7 +1,8 @@
 //! The limits of queues: settings, and what they throttle.
 
-use ostler_core::{BreakerPolicy, BreakerState, Closed, Rate, State, Task, Timestamp, Trip, millis};
+use ostler_core::{BreakerPolicy, BreakerState, Closed, EndKind, Rate, State, Task, Timestamp, Trip, millis};
 use ostler_store::gates::KeyRecord;
+use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::{Counts, QueueRecord, Survey};
 use serde::Serialize;
 
@@ -46,6 +47,8 @@ pub struct QueueView {
     pub held: Option<ThrottleView>,
     /// Throttled limit keys, those that end soonest first; a bounded number of them.
     pub keys: Vec<KeyView>,
+    /// Who gets outcomes of its attempts: callbacks, hooks.
+    pub subscribers: Vec<SubscriberView>,
 }
 
 impl QueueView {
@@ -78,7 +81,23 @@ impl QueueView {
             breaker_state: record.breaker.map(Into::into),
             held: record.shut.map(|shut| ThrottleView::new(&record.name, None, shut)),
             keys: keys.map(KeyView::from).collect(),
+            subscribers: settings.subscribers.iter().map(SubscriberView::from).collect(),
         }
+    }
+}
+
+/// A subscriber of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SubscriberView {
+    pub name: String,
+    /// The outcomes that are stored for it until it has handled them: `completed`, `failed`, `retry`.
+    pub wants: Vec<&'static str>,
+}
+
+impl From<(&str, OutboxFilter)> for SubscriberView {
+    fn from((name, wants): (&str, OutboxFilter)) -> Self {
+        let wanted = EndKind::ALL.into_iter().filter(|what| wants.has(*what));
+        Self { name: name.to_owned(), wants: wanted.map(EndKind::name).collect() }
     }
 }
 

@@ -51,6 +51,19 @@ pub(crate) enum QueueCommand {
         #[arg(long, value_name = "K")]
         key: Option<String>,
     },
+    /// Remove a subscriber that is gone for good, with the outcomes that wait for it
+    ///
+    /// The outcomes that callbacks and hooks want are stored until they are handled. If the program that has them is gone, they pile up;
+    /// "ostler queue show" lists the subscribers. A program that still has this one subscribes again when it starts.
+    #[command(after_help = "Example: ostler queue unsubscribe mail on_completed")]
+    Unsubscribe {
+        /// The queue
+        #[arg(value_parser = values::queue)]
+        queue: String,
+        /// The subscriber
+        #[arg(value_name = "NAME")]
+        subscriber: String,
+    },
 }
 
 /// `ostler breaker`.

@@ -17,6 +17,7 @@ pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Res
         QueueCommand::Show { queue } => show(console, &queue).await,
         QueueCommand::Set(set) => change(console, *set).await,
         QueueCommand::Release { queue, key } => release(console, &queue, key.as_deref()).await,
+        QueueCommand::Unsubscribe { queue, subscriber } => unsubscribe(console, &queue, &subscriber).await,
     }
 }
 
@@ -56,6 +57,15 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
         ));
     }
     tell(console, &changed.view)
+}
+
+async fn unsubscribe(console: &Console, queue: &str, subscriber: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(IfMissing::Refuse).await?;
+    let view = queues::unsubscribe(store.as_ref(), queue, subscriber).await?;
+    console.out.answer(&view, |_| {
+        format!("{} is no longer a subscriber of {}\n", visible(subscriber), visible(queue))
+    })?;
+    Ok(Code::Done)
 }
 
 async fn release(console: &Console, queue: &str, key: Option<&str>) -> anyhow::Result<Code> {

@@ -1,14 +1,15 @@
-//! `on_failed` of a pool: hooks for tasks that failed for good.
+//! `on_completed`, `on_failed` and `on_retry` of a pool: hooks for ends of attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ostler_config::{FoundValue, PoolFinding, Section};
+use ostler_core::EndKind;
 use ostler_process::{CommandPolicy, Input};
 
 use super::{PoolSettings, name};
-use crate::hooks::{Hook, HookAct, WebAddress};
+use crate::hooks::{Hook, HookAct, WebAddress, key};
 
 /// The default timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,23 +19,26 @@ const LONGEST: Duration = Duration::from_secs(5 * 60);
 const ATTEMPTS: u32 = 5;
 /// The range of `attempts`.
 const TRIES: RangeInclusive<u32> = 1..=10;
-/// The maximum number of hooks of one pool.
+/// The maximum number of hooks of one pool for one kind of outcome.
 const MAX_HOOKS: usize = 16;
 
-/// Reads the hooks of a pool: one table, or a list of tables. A table may have one of each kind.
-pub(super) fn read(found: &FoundValue<'_>) -> Vec<Hook> {
-    let hooks: Vec<Hook> = found
-        .tables("{ webhook = \"http://127.0.0.1:8080/failed\" }")
-        .into_iter()
-        .flat_map(one_table)
-        .collect();
+/// Reads the hooks of a pool.
+pub(super) fn read_all(section: &mut Section<'_>) -> Vec<Hook> {
+    let all = EndKind::ALL.map(|on| section.find(key(on)).map(|found| read(on, &found)));
+    all.into_iter().flatten().flatten().collect()
+}
+
+/// The hooks for one kind of outcome: one table, or a list of tables. A table may have one of each act.
+fn read(on: EndKind, found: &FoundValue<'_>) -> Vec<Hook> {
+    let tables = found.tables(&format!("{{ webhook = \"http://127.0.0.1:8080/{}\" }}", on.name()));
+    let hooks: Vec<Hook> = tables.into_iter().flat_map(|section| one_table(on, section)).collect();
     if hooks.len() > MAX_HOOKS {
         found.refuse::<()>(format!("has {} hooks; the maximum is {MAX_HOOKS}", hooks.len()));
     }
     hooks
 }
 
-fn one_table(mut section: Section<'_>) -> Vec<Hook> {
+fn one_table(on: EndKind, mut section: Section<'_>) -> Vec<Hook> {
     let timeout = section.find("timeout").and_then(|found| {
         let timeout = found.duration()?;
         if timeout > LONGEST {
@@ -54,7 +58,7 @@ fn one_table(mut section: Section<'_>) -> Vec<Hook> {
         task(&mut section),
     ];
     section.close(&[]);
-    acts.into_iter().flatten().map(|act| Hook { act, timeout, attempts }).collect()
+    acts.into_iter().flatten().map(|act| Hook { on, act, timeout, attempts }).collect()
 }
 
 fn command(found: &FoundValue<'_>) -> Option<HookAct> {
@@ -90,22 +94,21 @@ fn task(section: &mut Section<'_>) -> Option<HookAct> {
 
 /// Hooks that insert task data into program text.
 pub(super) fn findings(pool: &str, hooks: &[Hook]) -> Vec<PoolFinding> {
-    let key = format!("pool.{pool}.on_failed.command");
     let injected = |hook: &Hook| match &hook.act {
-        HookAct::Command(policy) => policy.injection(&key),
+        HookAct::Command(policy) => policy.injection(&format!("pool.{pool}.{}.command", key(hook.on))),
         HookAct::Webhook(_) | HookAct::Task { .. } => None,
     };
     hooks.iter().filter_map(injected).collect()
 }
 
-/// A pool whose failures return to it through the tasks of hooks, which would never stop.
+/// A pool whose ends return to it through the tasks of hooks, which might never stop.
 pub(super) fn circle(pools: &[PoolSettings]) -> Option<&str> {
     let to = |pool: &PoolSettings| -> Vec<String> {
         let queue = |hook: &Hook| match &hook.act {
             HookAct::Task { queue, .. } => Some(queue.clone()),
             HookAct::Command(_) | HookAct::Webhook(_) => None,
         };
-        pool.on_failed.iter().filter_map(queue).collect()
+        pool.hooks.iter().filter_map(queue).collect()
     };
     let next: BTreeMap<&str, Vec<String>> = pools.iter().map(|pool| (pool.name.as_str(), to(pool))).collect();
     next.keys().copied().find(|pool| {

@@ -110,14 +110,14 @@ pub(crate) struct PoolSettings {
     pub(crate) limits: LimitSettings,
     /// The class of failures without one.
     pub(crate) unclassed: Unclassed,
-    /// Hooks for tasks that failed for good.
-    pub(crate) on_failed: Vec<Hook>,
+    /// Hooks for ends of its attempts.
+    pub(crate) hooks: Vec<Hook>,
 }
 
 impl PoolSettings {
     /// Settings that are valid but deserve attention, of its executor and of its hooks.
     pub(crate) fn findings(&self) -> Vec<PoolFinding> {
-        let hooks = hooks::findings(&self.name, &self.on_failed);
+        let hooks = hooks::findings(&self.name, &self.hooks);
         self.executor.findings(&self.name).into_iter().chain(hooks).collect()
     }
 }
@@ -276,7 +276,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
         top.fault(
             "pool",
             format!(
-                "has a cycle: failures in \"{pool}\" enqueue tasks in the same pool, through on_failed.task"
+                "has a cycle: hooks of \"{pool}\" enqueue tasks in the same pool, themselves or through other pools"
             ),
         );
     }

@@ -44,13 +44,13 @@ fn read(name: String, found: &FoundValue<'_>, kinds: Kinds<'_>) -> Option<PoolSe
     let assumptions = [("transient", Unclassed::Transient), ("permanent", Unclassed::Permanent)];
     let unclassed =
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
-    let on_failed = section.find("on_failed").map(|found| hooks::read(&found)).unwrap_or_default();
+    let hooks = hooks::read_all(&mut section);
     let common = PoolCommon { name: &name, grace, output_limit: Bounds::default().output_bytes as u64 };
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, on_failed, limits })
+    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, hooks, limits })
 }
 
 fn words(kinds: Kinds<'_>) -> Vec<&'static str> {

@@ -179,13 +179,13 @@ fn the_values_in_the_reference_are_the_defaults() {
     // Those without a default have an example.
     assert_eq!((shown.limits.queue_limit, shown.limits.key_concurrency), (Some(10_000), Some(2)));
     plain.limits = shown.limits.clone();
-    assert_eq!(shown.on_failed.len(), 3, "one of each sort");
+    assert_eq!(shown.hooks.len(), 5, "one of each sort, and of each outcome");
     let usual = good(&pool("on_failed.webhook = \"http://a/\""));
-    for hook in &shown.on_failed {
-        let [usual] = usual.pools[0].on_failed.as_slice() else { panic!("one hook") };
+    for hook in &shown.hooks {
+        let [usual] = usual.pools[0].hooks.as_slice() else { panic!("one hook") };
         assert_eq!((hook.timeout, hook.attempts), (usual.timeout, usual.attempts));
     }
-    plain.on_failed.clone_from(&shown.on_failed);
+    plain.hooks.clone_from(&shown.hooks);
     plain.executor = sandbox::with_examples(&plain, shown);
     (plain.overrides, plain.scale.max) = (shown.overrides, shown.scale.max);
     assert_eq!(shown.kinds["report"].resolve(&Overrides::NONE), Policy::default());
@@ -377,13 +377,16 @@ fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
 
 #[test]
 fn hooks_are_one_table_or_a_list_of_them() {
-    let count = |lines: &str| good(&pool(lines)).pools[0].on_failed.len();
+    let count = |lines: &str| good(&pool(lines)).pools[0].hooks.len();
     assert_eq!(count(""), 0);
     assert_eq!(count("on_failed = { command = [\"true\"], task = { queue = \"a\", kind = \"b\" } }"), 2);
     let two = "[[pool.shell.on_failed]]\nwebhook = \"http://a/${PASSWORD}\"\n[[pool.shell.on_failed]]\nwebhook = \"http://b/\"";
     assert_eq!(count(two), 2);
+    assert_eq!(count("on_completed.command = [\"true\"]\non_retry.webhook = \"http://a/\""), 2);
     for (text, sentence) in [
         ("on_failed = 5", "pool.shell.on_failed is 5, but must be a table"),
+        ("on_completed = {}", "pool.shell.on_completed.command is missing, and so are webhook and task"),
+        ("on_retry.attempts = 3", "pool.shell.on_retry.command is missing, and so are webhook and task"),
         ("on_failed = {}", "pool.shell.on_failed.command is missing, and so are webhook and task"),
         (
             "on_failed = [{ comand = [\"true\"], webhook = \"http://a/\" }]",
@@ -410,13 +413,15 @@ fn hooks_are_one_table_or_a_list_of_them() {
 }
 
 #[test]
-fn failures_that_would_be_told_of_in_a_circle_are_refused() {
-    let to = |pool: &str, queue: &str| {
+fn outcomes_that_would_be_told_of_in_a_circle_are_refused() {
+    let on = |what: &str, pool: &str, queue: &str| {
         format!(
-            "[pool.{pool}]\nexecutor = \"command\"\ncommand = [\"true\"]\non_failed.task = {{ queue = \"{queue}\", kind = \"dead\" }}\n"
+            "[pool.{pool}]\nexecutor = \"command\"\ncommand = [\"true\"]\n{what}.task = {{ queue = \"{queue}\", kind = \"dead\" }}\n"
         )
     };
-    assert!(fault(&to("a", "a")).contains("failures in \"a\" enqueue tasks in the same pool"));
+    let to = |pool: &str, queue: &str| on("on_failed", pool, queue);
+    assert!(fault(&to("a", "a")).contains("hooks of \"a\" enqueue tasks in the same pool"));
+    assert!(fault(&on("on_completed", "a", "a")).contains("cycle"));
     assert!(fault(&format!("{}{}", to("a", "b"), to("b", "a"))).contains("cycle"));
     good(&format!("{}{}", to("a", "b"), to("b", "c")));
 }

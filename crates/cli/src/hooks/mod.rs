@@ -1,4 +1,4 @@
-//! The hooks of a node for tasks that failed for good (`on_failed`): as configured, and as a listener of the node.
+//! The hooks of a node for ends of attempts (`on_completed`, `on_failed`, `on_retry`): as configured, and as listeners of the node.
 //!
 //! `ostler-ops` runs them. `command.rs` is the one that needs the supervisor of the node.
 
@@ -24,6 +24,8 @@ pub(crate) use ostler_ops::hooks::WebAddress;
 /// A hook as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hook {
+    /// The outcome that it is for.
+    pub(crate) on: EndKind,
     pub(crate) act: HookAct,
     /// The timeout of one attempt.
     pub(crate) timeout: Duration,
@@ -33,11 +35,11 @@ pub(crate) struct Hook {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HookAct {
-    /// Runs this command, with the dead letter on standard input.
+    /// Runs this command, with the notice on standard input.
     Command(Box<CommandPolicy>),
-    /// Posts the dead letter to this address.
+    /// Posts the notice to this address.
     Webhook(WebAddress),
-    /// Enqueues a task with the dead letter as its payload.
+    /// Enqueues a task with the notice as its payload.
     Task { queue: String, kind: String },
 }
 
@@ -49,34 +51,54 @@ pub(crate) struct Tools {
     pub(crate) bounds: Bounds,
 }
 
-pub(crate) struct Hooks(HookSet);
+/// The hooks of a pool for one kind of outcome. Each kind is a subscriber of its own, so that slow hooks of one do not delay another.
+pub(crate) struct Hooks {
+    on: EndKind,
+    set: HookSet,
+    store: Arc<dyn Store>,
+}
+
+/// The key of the config.
+pub(crate) const fn key(on: EndKind) -> &'static str {
+    match on {
+        EndKind::Completed => "on_completed",
+        EndKind::Failed => "on_failed",
+        EndKind::Retry => "on_retry",
+    }
+}
 
 impl Hooks {
-    /// Prepares hooks; `None` if there are none.
+    /// Prepares the hooks of a pool.
     ///
     /// # Errors
     /// If a command cannot be run.
-    pub(crate) fn arm(hooks: &[Hook], tools: &Tools) -> Result<Option<Self>, PolicyError> {
-        let armed = hooks.iter().map(|hook| runner(hook, tools)).collect::<Result<_, _>>()?;
-        Ok(HookSet::new(armed).map(Self))
+    pub(crate) fn arm(hooks: &[Hook], tools: &Tools) -> Result<Vec<Self>, PolicyError> {
+        let mut all = Vec::new();
+        for on in EndKind::ALL {
+            let wanted = hooks.iter().filter(|hook| hook.on == on);
+            let armed = wanted.map(|hook| runner(hook, tools)).collect::<Result<_, _>>()?;
+            let store = Arc::clone(&tools.store);
+            all.extend(HookSet::new(armed).map(|set| Self { on, set, store }));
+        }
+        Ok(all)
     }
 }
 
 fn runner(hook: &Hook, tools: &Tools) -> Result<HookRunner, PolicyError> {
-    let (timeout, attempts) = (hook.timeout, hook.attempts);
+    let (timeout, attempts, key) = (hook.timeout, hook.attempts, key(hook.on));
     let (name, way): (String, Box<dyn HookAttempt>) = match &hook.act {
         HookAct::Command(policy) => {
             let program = policy.argv.first().cloned().unwrap_or_default();
             let command = CommandHook::new(tools.supervisor.clone(), policy.as_ref().clone())?;
-            (format!("on_failed.command \"{program}\""), Box::new(command))
+            (format!("{key}.command \"{program}\""), Box::new(command))
         }
         HookAct::Webhook(address) => {
             let webhook = Webhook::new(address.clone(), timeout);
-            (format!("on_failed.webhook {address}"), Box::new(webhook))
+            (format!("{key}.webhook {address}"), Box::new(webhook))
         }
         HookAct::Task { queue, kind } => {
             let task = TaskHook::new(Arc::clone(&tools.store), tools.bounds, queue.clone(), kind.clone());
-            (format!("on_failed.task in \"{queue}\""), Box::new(task))
+            (format!("{key}.task in \"{queue}\""), Box::new(task))
         }
     };
     Ok(HookRunner { name, way, timeout, attempts })
@@ -85,20 +107,26 @@ fn runner(hook: &Hook, tools: &Tools) -> Result<HookRunner, PolicyError> {
 #[async_trait]
 impl EndListener for Hooks {
     fn subscriber(&self) -> &str {
-        "hooks"
+        match self.on {
+            EndKind::Completed => "hooks on_completed",
+            // Entries of this name are in stores since before there were others.
+            EndKind::Failed => "hooks",
+            EndKind::Retry => "hooks on_retry",
+        }
     }
 
     fn wants(&self) -> OutboxFilter {
-        OutboxFilter::NONE.with(EndKind::Failed)
+        OutboxFilter::NONE.with(self.on)
     }
 
     fn patience(&self) -> Duration {
-        self.0.patience()
+        self.set.patience()
     }
 
     async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
-        self.0.deliver(&entry, &found).await.map_err(|missed| {
-            missed.iter().for_each(|sentence| say(&format!("dead letter {}: {sentence}", entry.task)));
+        self.set.deliver(self.store.as_ref(), &entry, &found).await.map_err(|missed| {
+            let what = if self.on == EndKind::Failed { "dead letter" } else { "task" };
+            missed.iter().for_each(|sentence| say(&format!("{what} {}: {sentence}", entry.task)));
             missed.join("; ")
         })
     }

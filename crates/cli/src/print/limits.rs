@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_wire::limits::{BreakerRule, BreakerView, QueueView, RateView, ThrottleView};
+use ostler_wire::limits::{BreakerRule, BreakerView, QueueView, RateView, SubscriberView, ThrottleView};
 use ostler_wire::time::TimeView;
 
 use super::Looks;
@@ -79,6 +79,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("  per key", rates(&view.key_rate)),
         ("breaker", view.breaker.as_ref().map(rule)),
         ("  state", view.breaker_state.map(|breaker| breaker_state(breaker.state, breaker.until, now))),
+        ("subscribers", subscribers(&view.subscribers)),
     ];
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -98,6 +99,11 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         text.push_str(&table.render(looks));
     }
     text
+}
+
+fn subscribers(all: &[SubscriberView]) -> Option<String> {
+    let shown = all.iter().map(|one| format!("{} ({})", visible(&one.name), one.wants.join(", ")));
+    (!all.is_empty()).then(|| shown.collect::<Vec<_>>().join("; "))
 }
 
 fn rates(rates: &[RateView]) -> Option<String> {

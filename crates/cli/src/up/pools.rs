@@ -64,14 +64,11 @@ pub(super) async fn complete(
         }
         pool.settings.extend(limits.changes);
         pool.settings.extend(kinds(&before, said));
-        let hooks = match resources.get::<Supervisor>() {
-            Some(supervisor) => {
-                hooks(said, &Tools { supervisor: supervisor.clone(), store: Arc::clone(store), bounds })?
-            }
-            // Only a program without children has none.
-            None => None,
-        };
-        pool.listeners.extend(hooks);
+        // Only a program without children has no supervisor.
+        if let Some(supervisor) = resources.get::<Supervisor>() {
+            let tools = Tools { supervisor: supervisor.clone(), store: Arc::clone(store), bounds };
+            pool.listeners.extend(hooks(said, &tools)?);
+        }
     }
     Ok(replaced)
 }
@@ -84,9 +81,9 @@ fn kinds(before: &QueueSettings, pool: &PoolSettings) -> Vec<QueueChange> {
     gone.chain(said).collect()
 }
 
-/// The pool's hooks, as the listener for its outcomes.
-fn hooks(pool: &PoolSettings, tools: &Tools) -> anyhow::Result<Option<Arc<dyn EndListener>>> {
-    let hooks = Hooks::arm(&pool.on_failed, tools)
-        .map_err(|error| refused(Code::BadInput, format!("pool.{}.on_failed: {error}", pool.name)))?;
-    Ok(hooks.map(|hooks| Arc::new(hooks) as Arc<dyn EndListener>))
+/// The pool's hooks, as listeners for its outcomes.
+fn hooks(pool: &PoolSettings, tools: &Tools) -> anyhow::Result<Vec<Arc<dyn EndListener>>> {
+    let hooks = Hooks::arm(&pool.hooks, tools)
+        .map_err(|error| refused(Code::BadInput, format!("the hooks of pool.{}: {error}", pool.name)))?;
+    Ok(hooks.into_iter().map(|hooks| Arc::new(hooks) as Arc<dyn EndListener>).collect())
 }

@@ -1,4 +1,4 @@
-//! Hooks of a pool (`on_failed`), for tasks that failed for good.
+//! Hooks of a pool: `on_failed` for tasks that failed for good, `on_completed` and `on_retry`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -159,7 +159,7 @@ fn a_webhook_is_posted_and_tried_again_until_it_is_taken() {
     assert_eq!(key(&second), told, "the same sequence number");
     second.answer("204 No Content");
     ends(node);
-    assert_eq!(place.done(["logs", &id]), "why\n", "all is well: no warning");
+    assert_eq!(place.done(["logs", &id]), "why\n[transition] failed: exhausted\n", "all is well: no warning");
 }
 
 #[test]
@@ -292,4 +292,46 @@ fn a_node_that_is_killed_between_the_failure_and_the_hook_leaves_the_hook_to_the
     ends(next);
     let alerts = place.json(["ls", "--queue", "alerts"]);
     assert_eq!(alerts.as_array().map(Vec::len), Some(1), "told twice, enqueued once: {alerts}");
+}
+
+#[test]
+fn completed_tasks_and_retries_have_hooks_of_their_own_with_the_attempt_that_ended() {
+    let place = Place::new();
+    let to = |file: &str| format!("command = [\"sh\", \"-c\", \"cat >> {file}; echo >> {file}\"]");
+    let hooks = format!(
+        "retry = {{ attempts = 2, base = \"10ms\" }}\non_completed = {{ {} }}\non_retry = {{ {} }}\non_failed = {{ {} }}",
+        to("completed"),
+        to("retried"),
+        to("failed")
+    );
+    let pool = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\n";
+    place.write("ostler.toml", format!("{pool}{hooks}\n"));
+    let node = Running::start(place.command(["up"]));
+    assert!(node.line().contains("ready"));
+    let script = "\"if [ -e once ]; then echo done; else echo > once; echo why >&2; exit 9; fi\"";
+    place.done(["submit", "shell", "run", "--payload", script, "--wait"]);
+    let told = |file: &str| -> Value { serde_json::from_str(&lines(&place, file, 1)[0]).expect("JSON") };
+    let retried = told("retried");
+    assert_eq!((&retried["event"], &retried["attempt"]["number"]), (&json!("retry"), &json!(1)));
+    assert_eq!(retried["attempt"]["error"]["message"], "exit code 9: why");
+    assert!(
+        retried["next_attempt_at"].is_string() && retried["attempt"]["duration_ms"].is_u64(),
+        "{retried}"
+    );
+    let completed = told("completed");
+    assert_eq!((&completed["event"], &completed["state"]), (&json!("completed"), &json!("completed")));
+    assert_eq!((&completed["output"], &completed["attempt"]["number"]), (&json!("done"), &json!(2)));
+    assert_eq!((&completed["earlier"], &completed["next_attempt_at"]), (&json!(0), &Value::Null));
+    ends(node);
+    assert!(!place.folder().join("failed").exists(), "nothing failed for good");
+    let wants = |name: &str, what: &str| json!({"name": name, "wants": [what]});
+    let expected = [
+        wants("hooks", "failed"),
+        wants("hooks on_completed", "completed"),
+        wants("hooks on_retry", "retry"),
+    ];
+    assert_eq!(place.json(["queue", "show", "shell"])["subscribers"], json!(expected));
+    place.done(["queue", "unsubscribe", "shell", "hooks on_retry"]);
+    assert_eq!(place.json(["queue", "show", "shell"])["subscribers"], json!(expected[..2]));
+    place.refused(["queue", "unsubscribe", "shell", "hooks on_retry"], 4, "has no subscriber");
 }

@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::json::has_exactly;
 use crate::ostler::Place;
 
-const QUEUE: [&str; 16] = [
+const QUEUE: [&str; 17] = [
     "queue",
     "paused",
     "tasks",
@@ -26,6 +26,7 @@ const QUEUE: [&str; 16] = [
     "breaker_state",
     "held",
     "keys",
+    "subscribers",
 ];
 const BREAKER: [&str; 5] = ["queue", "key", "state", "until", "breaker"];
 const RULE: [&str; 6] = ["failures", "share", "window_ms", "at_least", "reset_ms", "per"];

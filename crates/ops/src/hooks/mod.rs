@@ -1,4 +1,4 @@
-//! Hooks for tasks that failed for good (`on_failed`): a webhook, a task in another queue, or what the caller brings.
+//! Hooks for ends of attempts (`on_completed`, `on_failed`, `on_retry`): a webhook, a task in another queue, or what the caller brings.
 //!
 //! Hooks are driven by the outbox of the store: they run after the commit, at least once even if the node is killed in between,
 //! and concurrently with the pool, a few at a time. A failed hook is retried with backoff; after the last attempt, a warning is
@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{Backoff, Jitter, RetryPolicy};
+use ostler_store::Store;
 use ostler_store::outbox::OutboxEntry;
 use ostler_store::views::TaskDetail;
 use tokio::task::JoinSet;
 
+use crate::tasks;
 pub use notice::HookNotice;
 pub use task::TaskHook;
 pub use webhook::{WebAddress, Webhook};
@@ -58,7 +60,7 @@ pub struct HookRunner {
     pub attempts: u32,
 }
 
-/// The hooks of one pool.
+/// The hooks of one pool for one kind of outcome.
 pub struct HookSet(Vec<Arc<HookRunner>>);
 
 impl HookSet {
@@ -74,12 +76,19 @@ impl HookSet {
         self.0.iter().map(|hook| hook.patience()).max().unwrap_or_default()
     }
 
-    /// Runs all hooks for a dead letter, at the same time.
+    /// Runs all hooks for the end of an attempt, at the same time.
     ///
     /// # Errors
     /// A sentence for each hook that did not succeed.
-    pub async fn deliver(&self, entry: &OutboxEntry, found: &TaskDetail) -> Result<(), Vec<String>> {
-        let notice = Arc::new(HookNotice::new(entry, found));
+    pub async fn deliver(
+        &self,
+        store: &dyn Store,
+        entry: &OutboxEntry,
+        found: &TaskDetail,
+    ) -> Result<(), Vec<String>> {
+        // Hooks run though the files cannot be read now.
+        let remains = tasks::remains(store, found).await.unwrap_or_default();
+        let notice = Arc::new(HookNotice::new(entry, found, remains));
         let mut trying = JoinSet::new();
         for hook in &self.0 {
             let (hook, notice) = (Arc::clone(hook), Arc::clone(&notice));

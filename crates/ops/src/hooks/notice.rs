@@ -1,9 +1,10 @@
-//! The notice sent to a hook: the dead letter, as `ostler dead show --json` prints it, and the number of the outbox entry.
+//! The notice sent to a hook: the task, as `ostler show --json` prints it, the attempt that ended, and the number of the outbox entry.
 
 use ostler_core::{TaskId, Timestamp};
 use ostler_store::outbox::OutboxEntry;
 use ostler_store::views::TaskDetail;
-use ostler_wire::dead::DeadLetterNotice;
+use ostler_wire::notice::EndNotice;
+use ostler_wire::remains::AttemptRemains;
 
 pub struct HookNotice {
     /// The number of the outbox entry: the same when it is delivered again.
@@ -13,12 +14,12 @@ pub struct HookNotice {
     pub kind: String,
     pub attempt: u32,
     pub at: Timestamp,
-    pub view: DeadLetterNotice,
+    pub view: EndNotice,
 }
 
 impl HookNotice {
     #[must_use]
-    pub fn new(entry: &OutboxEntry, found: &TaskDetail) -> Self {
+    pub fn new(entry: &OutboxEntry, found: &TaskDetail, remains: AttemptRemains) -> Self {
         Self {
             sequence: entry.number,
             task: entry.task,
@@ -26,7 +27,7 @@ impl HookNotice {
             kind: entry.kind.clone(),
             attempt: entry.attempt,
             at: entry.at,
-            view: DeadLetterNotice::new(entry, found),
+            view: EndNotice::new(entry, found, remains),
         }
     }
 }

@@ -28,7 +28,7 @@ impl TaskHook {
 impl HookAttempt for TaskHook {
     async fn run(&self, notice: &HookNotice, _timeout: Duration) -> Result<(), HookError> {
         let Some(payload) = notice.view.json_within(self.bounds.payload_bytes) else {
-            return Err(HookError::Never("the payload_limit is too small for any dead letter".to_owned()));
+            return Err(HookError::Never("the payload_limit is too small for any notice".to_owned()));
         };
         let id = id_for(notice, &self.queue, &self.kind);
         let task = NewTask::new(id, self.queue.as_str(), self.kind.as_str(), payload);

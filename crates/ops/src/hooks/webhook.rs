@@ -1,4 +1,4 @@
-//! A webhook: posts the dead letter to an HTTP address.
+//! A webhook: posts the notice to an HTTP address.
 
 use std::fmt;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl HookAttempt for Webhook {
             return Ok(());
         }
         if status.is_redirection() {
-            // Redirects are not followed: only the configured host receives the dead letter.
+            // Redirects are not followed: only the configured host receives the notice.
             let to = answer.location().unwrap_or("nowhere");
             return Err(HookError::Never(format!(
                 "it answered {status}, a redirect to {to}; redirects are not followed: configure the final address"

@@ -12,6 +12,8 @@ use ostler_store::outbox::OutboxEntry;
 use ostler_store::views::{Filter, TaskDetail, TaskRef};
 use ostler_store::{Bounds, Clock as _, Store as _};
 
+use ostler_wire::remains::AttemptRemains;
+
 use crate::world::{QUEUE, World};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,7 +54,7 @@ async fn letter(world: &World) -> (OutboxEntry, TaskDetail) {
     world.fail(1).await;
     let found = world.store.show(TaskRef::Id(id)).await.expect("read").expect("it is there");
     let entry = OutboxEntry {
-        earlier: 0,
+        earlier: 2,
         number: 17,
         queue: QUEUE.to_owned(),
         task: id,
@@ -68,7 +70,7 @@ async fn letter(world: &World) -> (OutboxEntry, TaskDetail) {
 
 async fn deliver(world: &World, hooks: Vec<HookRunner>) -> Result<(), Vec<String>> {
     let (entry, found) = letter(world).await;
-    HookSet::new(hooks).expect("there are hooks").deliver(&entry, &found).await
+    HookSet::new(hooks).expect("there are hooks").deliver(world.store(), &entry, &found).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +93,7 @@ async fn hooks_run_at_the_same_time_and_each_that_missed_says_so_within_the_pati
     let (entry, found) = letter(&world).await;
     let hooks = HookSet::new(vec![hanging, lost, good]).expect("there are hooks");
     let began = tokio::time::Instant::now();
-    let missed = hooks.deliver(&entry, &found).await.expect_err("two are missed");
+    let missed = hooks.deliver(world.store(), &entry, &found).await.expect_err("two are missed");
     let expected = ["hook failed after 3 attempts: no 3", "slow failed after 2 attempts: it does not finish"];
     assert_eq!((missed.as_slice(), won.load(Ordering::Relaxed)), (&expected.map(str::to_owned)[..], 1));
     assert!(began.elapsed() <= hooks.patience());
@@ -102,7 +104,7 @@ async fn hooks_run_at_the_same_time_and_each_that_missed_says_so_within_the_pati
 async fn the_task_of_a_hook_is_enqueued_once_though_its_notice_comes_twice() {
     let world = World::new();
     let (entry, found) = letter(&world).await;
-    let notice = HookNotice::new(&entry, &found);
+    let notice = HookNotice::new(&entry, &found, AttemptRemains::default());
     let store = Arc::new(world.store.clone());
     let hook = TaskHook::new(store, Bounds::default(), "alerts".to_owned(), "dead".to_owned());
     for _ in 0..2 {
@@ -113,6 +115,7 @@ async fn the_task_of_a_hook_is_enqueued_once_though_its_notice_comes_twice() {
     assert_eq!(tasks.len(), 1);
     let payload: serde_json::Value = serde_json::from_str(&tasks[0].payload).expect("JSON");
     assert_eq!((&payload["event"], &payload["sequence"]), (&"failed".into(), &17.into()));
+    assert_eq!((&payload["earlier"], &payload["attempt"]["number"]), (&2.into(), &1.into()));
     assert_eq!(payload["id"], entry.task.to_string());
 }
 
@@ -120,7 +123,7 @@ async fn the_task_of_a_hook_is_enqueued_once_though_its_notice_comes_twice() {
 async fn a_full_queue_may_have_room_later_and_a_payload_limit_stays_too_small() {
     let world = World::new();
     let (entry, found) = letter(&world).await;
-    let notice = HookNotice::new(&entry, &found);
+    let notice = HookNotice::new(&entry, &found, AttemptRemains::default());
     let hook =
         |bounds| TaskHook::new(Arc::new(world.store.clone()), bounds, QUEUE.to_owned(), "dead".to_owned());
     world.store.configure(QUEUE, vec![QueueChange::Limit(Some(1))]).await.expect("it is configured");

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome};
+use ostler_core::{EndKind, ErrorClass, Failure, Outcome};
 use ostler_ops::overview::Overview;
 use ostler_ops::queues::{
     BreakerPosition, BreakerRequest, BroughtLimits, Lift, pause, release, resume, set_breaker, set_limits,
+    unsubscribe,
 };
 use ostler_ops::{Missing, OpsError};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
+use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::{Clock as _, Store as _};
+use ostler_wire::limits::SubscriberView;
 use ostler_wire::time::TimeView;
 
 use crate::world::{QUEUE, World};
@@ -91,4 +94,24 @@ async fn an_overview_has_the_views_of_one_moment() {
     assert_eq!(queue.tasks, stats.tasks);
     assert_eq!(overview.stats(Some("other")).submitted, 0);
     assert_eq!(overview.queue("other").map(|view| view.queue), no_queue());
+}
+
+#[tokio::test]
+async fn a_subscriber_is_listed_and_removed_with_what_waits_for_it() {
+    let world = World::new();
+    let wants = OutboxFilter::NONE.with(EndKind::Failed).with(EndKind::Completed);
+    let gone = Subscription { name: "gone".to_owned(), wants };
+    world.store.configure(QUEUE, vec![QueueChange::Subscribe(gone)]).await.expect("it is configured");
+    let view = Overview::take(world.store()).await.expect("read").queue(QUEUE).expect("it is there");
+    assert_eq!(view.subscribers, [SubscriberView::from(("gone", wants))]);
+    assert_eq!(view.subscribers[0].wants, ["completed", "failed"]);
+    world.enqueue(1).await;
+    world.fail(1).await;
+    let after = unsubscribe(world.store(), QUEUE, "gone").await.expect("it is removed");
+    assert_eq!(after.subscribers, []);
+    let node = world.node("n", "").await;
+    let left = world.store.take_outbox(node, QUEUE, "gone", 10).await;
+    assert_eq!(left, Ok(OutboxAnswer::Entries(Vec::new())));
+    let unknown = Missing::Subscriber { queue: QUEUE.to_owned(), name: "gone".to_owned() };
+    assert_eq!(unsubscribe(world.store(), QUEUE, "gone").await.err(), Some(unknown.into()));
 }

@@ -11,6 +11,7 @@ const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
 /// Succeeds or fails depending on its payload.
 async fn obey(word: String, ctx: Context) -> Result<String, TaskError> {
+    ctx.session(format!("obey {}", ctx.attempt())).await?;
     match (word.as_str(), ctx.attempt()) {
         ("flaky", 1) => Err(TaskError::transient("the network was away")),
         ("broken", _) => Err(TaskError::permanent("it has no text")),
@@ -62,7 +63,11 @@ async fn each_end_is_told_to_its_own_callback_with_the_task() {
     assert_eq!(retry.failure.map(|failure| failure.message), Some("the network was away".to_owned()));
     assert!(retry.next_try.is_some());
     let done = next(&mut completed).await;
-    assert_eq!((done.task.id, done.attempt, done.failure), (flaky, 2, None));
+    assert_eq!((done.task.id, done.attempt, done.failure, done.earlier), (flaky, 2, None, 0));
+    let record = done.record.expect("it ran");
+    assert_eq!(record.number, 2);
+    assert!(record.took().is_some(), "its duration is known");
+    assert_eq!(record.conversation.session.as_deref(), Some("obey 2"));
     assert_eq!(
         (done.task.state.name(), done.task.output.as_deref()),
         (StateName::Completed, Some("\"flaky\""))
