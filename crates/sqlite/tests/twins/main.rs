@@ -7,3 +7,4 @@ mod outbox;
 mod processes;
 mod refusals;
 mod replays;
+mod subscribers;
