@@ -102,10 +102,10 @@ fn stuck_at_first(began: &Signal) -> Inline {
 }
 
 /// Blocks all writes to the store until it is dropped.
-struct Stalled(File);
+pub(crate) struct Stalled(File);
 
 impl Stalled {
-    fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         let lock = File::open(find(folder).expect("the lock is there")).expect("it can be opened");
         lock.lock().expect("it can be taken");
         Self(lock)

@@ -1,6 +1,7 @@
 //! Nodes on a real embedded store.
 
 mod comeback;
+mod followers;
 mod gates;
 mod node;
 mod orphans;
