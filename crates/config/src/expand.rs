@@ -3,6 +3,8 @@
 //! `$${` is a literal `${`. Any other `$` is left alone: strings are often commands, and `$1` or `$$` means something to a
 //! shell.
 
+use ostler_exec::is_variable_name;
+
 use crate::duration::short;
 
 const OPEN: &str = "${";
@@ -31,7 +33,7 @@ pub(crate) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
             continue;
         }
         let (name, after) = after.split_once('}').ok_or(ExpandError::Open)?;
-        if !is_name(name) {
+        if !is_variable_name(name) {
             return Err(ExpandError::NotAName(short(name)));
         }
         expanded.push_str(before);
@@ -40,16 +42,6 @@ pub(crate) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
     }
     expanded.push_str(rest);
     Ok(expanded)
-}
-
-/// Whether this can be the name of an environment variable.
-#[must_use]
-pub fn is_name(name: &str) -> bool {
-    const MAX_NAME_BYTES: usize = 256;
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    (1..=MAX_NAME_BYTES).contains(&name.len())
-        && name.chars().all(word)
-        && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod resources;
 mod section;
 pub mod size;
 
-pub use expand::{ExpandError, is_name};
+pub use expand::ExpandError;
 pub use fault::{ConfigError, ConfigErrors, ConfigFault};
 pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::Overrides;
-use ostler_exec::Executor;
+use ostler_exec::{Executor, Secrets};
 
 use crate::resources::Resources;
 use crate::section::Section;
@@ -58,6 +58,9 @@ pub struct PoolCommon<'a> {
     pub grace: Duration,
     /// The largest output that a store accepts, in bytes.
     pub output_limit: u64,
+    /// The secrets of the pool: an executor of children passes them as variables. What is recorded of the work is redacted for every
+    /// kind; an executor that cuts texts redacts them before.
+    pub secrets: &'a Secrets,
 }
 
 /// What a spec may depend on when it is built.

@@ -278,6 +278,27 @@ impl EventBody {
         one.into_iter().chain(other)
     }
 
+    /// The same without the sum of a file, to be changed.
+    pub fn labels_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let (one, other) = match self {
+            Self::Progress { note, .. } => (note.as_mut(), None),
+            Self::ToolCall { call, tool, .. } => (Some(call), Some(tool)),
+            Self::ToolResult { call, tool, .. } => (Some(call), tool.as_mut()),
+            Self::File { path, .. } => (Some(path), None),
+            Self::Usage(usage) => (usage.model.as_mut(), None),
+            Self::Session { id } => (Some(id), None),
+            Self::Transition { why, .. } => (Some(why), None),
+            Self::Log { .. }
+            | Self::Prompt { .. }
+            | Self::Message { .. }
+            | Self::Thinking { .. }
+            | Self::Warning { .. }
+            | Self::Stdout { .. }
+            | Self::Thinned { .. } => (None, None),
+        };
+        one.into_iter().chain(other)
+    }
+
     /// An informational line of the handler.
     #[must_use]
     pub fn line(text: impl Into<String>) -> Self {

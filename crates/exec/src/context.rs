@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventSender, Sent};
+use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
 
 /// The attempt that a handler runs.
@@ -26,6 +27,7 @@ pub struct Context {
     cancel: CancellationToken,
     events: EventSender,
     steps: Steps,
+    secrets: Secrets,
 }
 
 impl Context {
@@ -40,6 +42,7 @@ impl Context {
             cancel: control.cancel.clone(),
             events: control.events.clone(),
             steps: control.steps.clone(),
+            secrets: control.secrets.clone(),
         }
     }
 
@@ -71,6 +74,19 @@ impl Context {
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
+    }
+
+    /// The value of one of the pool's secrets. In logs, events and errors it is replaced by `[secret NAME]` if it has eight bytes
+    /// or more.
+    ///
+    /// # Errors
+    /// When the pool has no such secret. Its queue is stopped then: other tasks of this kind lack it too.
+    pub fn secret(&self, name: &str) -> Result<&str, TaskError> {
+        let missing = || {
+            TaskError::queue_stop(format!("the pool has no secret \"{name}\""))
+                .hint("add it to the pool's secrets")
+        };
+        self.secrets.get(name).map(Secret::expose).ok_or_else(missing)
     }
 
     /// The time left before the attempt times out.

@@ -8,6 +8,7 @@ use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::EventSender;
+use crate::secrets::Secrets;
 use crate::steps::Steps;
 
 /// One attempt to run.
@@ -44,10 +45,12 @@ pub struct Control {
     pub events: EventSender,
     /// Saves steps.
     pub steps: Steps,
+    /// The secrets of the pool.
+    pub secrets: Secrets,
 }
 
 impl Control {
-    /// Signals that are not set, and steps that are not saved.
+    /// Signals that are not set, steps that are not saved, and no secrets.
     #[must_use]
     pub fn new(events: EventSender) -> Self {
         Self {
@@ -55,6 +58,7 @@ impl Control {
             lost: CancellationToken::new(),
             events,
             steps: Steps::ephemeral(),
+            secrets: Secrets::default(),
         }
     }
 }

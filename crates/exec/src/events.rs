@@ -3,13 +3,23 @@
 //! Log lines and progress never hold the work back: when the store is slower, some are left out, and a mark says how many. A
 //! conversation does: its sender waits for room, and nothing of it is lost. Most attempts send no events, so a sender and
 //! a receiver cost little until the first one.
+//!
+//! In a pool with secrets, `events/redaction.rs` replaces their values before an event is in the buffer.
+
+mod redaction;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::{EventBody, EventKind, Loss, cut};
+use redaction::{Admitted, EventRedaction};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::secrets::Secrets;
 
 /// Events of one attempt in the buffer. Above it, log lines are left out, and other senders wait.
 const MAX_WAITING: usize = 1_024;
@@ -84,19 +94,76 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Buffer {
-    waiting: VecDeque<QueuedEvent>,
-    /// Bytes of their texts.
-    bytes: usize,
+    waiting: Waiting,
     thinned: u64,
     files: usize,
     stdout_pieces: usize,
     closed: bool,
+    /// Only in a pool with secrets.
+    redaction: Option<Box<EventRedaction>>,
+}
+
+/// The events in the buffer, numbered from the first one of the attempt.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// `None`: an event of which nothing is left.
+    events: VecDeque<Option<QueuedEvent>>,
+    /// Bytes of their texts.
+    bytes: usize,
+    /// The number of the first one.
+    first: u64,
+}
+
+impl Waiting {
+    /// The number of the event that is added next.
+    fn next_number(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    fn add(&mut self, event: QueuedEvent) {
+        self.bytes += event.body.text().map_or(0, str::len);
+        self.events.push_back(Some(event));
+    }
+
+    fn front(&mut self) -> Option<&QueuedEvent> {
+        while matches!(self.events.front(), Some(None)) {
+            self.events.pop_front();
+            self.first += 1;
+        }
+        self.events.front()?.as_ref()
+    }
+
+    fn take(&mut self) -> Option<QueuedEvent> {
+        self.front()?;
+        let next = self.events.pop_front()??;
+        self.first += 1;
+        self.bytes -= next.body.text().map_or(0, str::len);
+        Some(next)
+    }
+
+    /// Changes the text of an event that is still here. If nothing is left of it, the event goes.
+    fn edit(&mut self, number: u64, change: impl FnOnce(&mut String)) {
+        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let Some(slot) = at.and_then(|at| self.events.get_mut(at)) else { return };
+        let Some(text) = slot.as_mut().and_then(|event| event.body.text_mut()) else { return };
+        self.bytes -= text.len();
+        change(text);
+        self.bytes += text.len();
+        if text.is_empty() {
+            *slot = None;
+        }
+    }
 }
 
 impl Buffer {
-    fn push(&mut self, body: EventBody, stored: Option<oneshot::Sender<()>>) {
-        self.bytes += body.text().map_or(0, str::len);
-        self.waiting.push_back(QueuedEvent { body, receipt: Receipt(stored) });
+    fn push(&mut self, mut body: EventBody, stored: Option<oneshot::Sender<()>>) {
+        if let Some(redaction) = &mut self.redaction {
+            match redaction.admit(&mut self.waiting, &mut body, Instant::now()) {
+                Admitted::Yes => {}
+                Admitted::Swallowed => return,
+            }
+        }
+        self.waiting.add(QueuedEvent { body: bounded(body), receipt: Receipt(stored) });
     }
 
     /// Marks log lines that were left out.
@@ -109,9 +176,15 @@ impl Buffer {
 
     fn is_full(&self, more: &EventBody) -> bool {
         // The mark of a gap needs space too, or it would be the next to be left out.
-        let events = self.waiting.len() + 1 + usize::from(self.thinned > 0);
-        let bytes = self.bytes + more.text().map_or(0, str::len);
-        events > MAX_WAITING || (bytes > MAX_WAITING_BYTES && !self.waiting.is_empty())
+        let events = self.waiting.events.len() + 1 + usize::from(self.thinned > 0);
+        let bytes = self.waiting.bytes + more.text().map_or(0, str::len);
+        events > MAX_WAITING || (bytes > MAX_WAITING_BYTES && !self.waiting.events.is_empty())
+    }
+
+    /// Until when the event of this number, and all behind it, wait for what follows.
+    fn held(&self) -> Option<(u64, Instant)> {
+        let redaction = self.redaction.as_ref().filter(|_| !self.closed)?;
+        redaction.held(&self.waiting, Instant::now())
     }
 }
 
@@ -152,34 +225,19 @@ fn bounded(mut body: EventBody) -> EventBody {
     if let Some(text) = body.text_mut() {
         clean(text, most);
     }
-    match &mut body {
-        EventBody::Progress { note, .. } => note.iter_mut().for_each(|note| clean(note, MAX_LABEL_BYTES)),
-        EventBody::ToolCall { call, tool, .. } => {
-            [call, tool].into_iter().for_each(|name| clean(name, MAX_LABEL_BYTES));
-        }
-        EventBody::ToolResult { call, tool, .. } => {
-            [call].into_iter().chain(tool).for_each(|name| clean(name, MAX_LABEL_BYTES));
-        }
-        EventBody::File { path, .. } => clean(path, MAX_LABEL_BYTES),
-        EventBody::Usage(usage) => usage.model.iter_mut().for_each(|model| clean(model, MAX_LABEL_BYTES)),
-        EventBody::Session { id } => clean(id, MAX_LABEL_BYTES),
-        EventBody::Log { .. }
-        | EventBody::Prompt { .. }
-        | EventBody::Message { .. }
-        | EventBody::Thinking { .. }
-        | EventBody::Warning { .. }
-        | EventBody::Stdout { .. }
-        | EventBody::Transition { .. }
-        | EventBody::Thinned { .. } => {}
-    }
+    body.labels_mut().for_each(|label| clean(label, MAX_LABEL_BYTES));
     body
 }
 
 impl EventSender {
+    /// Replaces the values of these secrets in all events from now on.
+    pub(crate) fn redact(&self, secrets: &Secrets) {
+        self.0.0.lock().redaction = EventRedaction::new(secrets).map(Box::new);
+    }
+
     /// Sends a log line, progress, a warning, a file or a piece of output. Never waits: over their bounds, they are left out and
     /// marked. A conversation must not be sent like this: see [`send`](Self::send).
     pub fn say(&self, body: EventBody) {
-        let body = bounded(body);
         let kind = body.kind();
         let shared = &self.0.0;
         let mut buffer = shared.lock();
@@ -236,13 +294,13 @@ impl EventSender {
     /// Sends an event that must not be lost: waits while the buffer is full, so that a store that is slower than the source
     /// slows it down.
     pub async fn send(&self, body: EventBody) -> Sent {
-        self.put(bounded(body), None).await
+        self.put(body, None).await
     }
 
     /// Sends an event, and waits until it is stored. For what must be known before the work goes on, such as the id of a session.
     pub async fn store(&self, body: EventBody) -> Sent {
         let (stored, is_stored) = oneshot::channel();
-        if self.put(bounded(body), Some(stored)).await == Sent::Closed {
+        if self.put(body, Some(stored)).await == Sent::Closed {
             return Sent::Closed;
         }
         // Dropped without an answer: it will not be stored.
@@ -286,20 +344,22 @@ impl EventReceiver {
     pub async fn recv_many(&self, into: &mut Vec<QueuedEvent>, most: usize) -> usize {
         loop {
             let filled = self.0.filled.notified();
-            {
+            let held = {
                 let mut buffer = self.0.lock();
                 if buffer.closed {
                     buffer.mark();
                 }
+                let held = buffer.held();
                 let (mut taken, mut bytes) = (0, 0);
                 while taken < most
+                    && held.is_none_or(|(number, _)| buffer.waiting.first < number)
                     && let Some(next) = buffer.waiting.front()
                 {
                     bytes += next.body.text().map_or(0, str::len);
                     if taken > 0 && bytes > MAX_WAITING_BYTES {
                         break;
                     }
-                    into.extend(buffer.take());
+                    into.extend(buffer.waiting.take());
                     taken += 1;
                 }
                 if taken > 0 || buffer.closed {
@@ -307,15 +367,19 @@ impl EventReceiver {
                     self.0.room.notify_waiters();
                     return taken;
                 }
+                held
+            };
+            match held {
+                Some((_, until)) => drop(tokio::time::timeout_at(until, filled).await),
+                None => filled.await,
             }
-            filled.await;
         }
     }
 
     /// An event that is already in the buffer.
     #[must_use]
     pub fn try_recv(&self) -> Option<EventBody> {
-        let next = self.0.lock().take();
+        let next = self.0.lock().waiting.take();
         self.0.room.notify_waiters();
         next.map(|queued| queued.body)
     }
@@ -323,164 +387,5 @@ impl EventReceiver {
     /// Closes the channel. Events sent before stay available.
     pub fn close(&self) {
         self.0.close();
-    }
-}
-
-impl Buffer {
-    fn take(&mut self) -> Option<QueuedEvent> {
-        let next = self.waiting.pop_front()?;
-        self.bytes -= next.body.text().map_or(0, str::len);
-        Some(next)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ostler_core::Role;
-
-    use super::*;
-
-    fn line(number: usize) -> EventBody {
-        EventBody::line(number.to_string())
-    }
-
-    fn message(text: &str) -> EventBody {
-        EventBody::Message { role: Role::Assistant, text: text.to_owned() }
-    }
-
-    #[tokio::test]
-    async fn events_arrive_in_order_and_end_with_the_last_sender() {
-        let (sender, receiver) = event_channel();
-        let other = sender.clone();
-        sender.say(line(1));
-        drop(sender);
-        other.say(line(2));
-        drop(other);
-        assert_eq!((receiver.recv().await, receiver.recv().await), (Some(line(1)), Some(line(2))));
-        assert_eq!(receiver.recv().await, None);
-    }
-
-    #[tokio::test]
-    async fn after_a_close_nothing_new_arrives() {
-        let (sender, receiver) = event_channel();
-        sender.say(line(1));
-        receiver.close();
-        sender.say(line(2));
-        assert_eq!(sender.send(message("late")).await, Sent::Closed);
-        assert_eq!((receiver.recv().await, receiver.recv().await), (Some(line(1)), None));
-    }
-
-    #[test]
-    fn files_arrive_however_many_lines_wait_up_to_a_bound_of_their_own() {
-        let (sender, receiver) = event_channel();
-        (0..MAX_WAITING + 5).for_each(|number| sender.say(line(number)));
-        let file = EventBody::File { path: "a".into(), size: 1, sha256: String::new() };
-        (0..MAX_FILES + 5).for_each(|_| sender.say(file.clone()));
-        let all: Vec<EventBody> = std::iter::from_fn(|| receiver.try_recv()).collect();
-        assert_eq!(all.iter().filter(|event| **event == file).count(), MAX_FILES);
-        let last = all.last().and_then(EventBody::text);
-        assert!(last.is_some_and(|why| why.contains("1000")), "{last:?}");
-    }
-
-    #[test]
-    fn pieces_of_stdout_arrive_however_many_lines_wait_up_to_a_bound_of_their_own() {
-        let (sender, receiver) = event_channel();
-        (0..MAX_WAITING + 5).for_each(|number| sender.say(line(number)));
-        (0..MAX_STDOUT_PIECES + 5).for_each(|_| sender.say(EventBody::Stdout { text: "\"a\"".into() }));
-        let pieces =
-            std::iter::from_fn(|| receiver.try_recv()).filter(|event| event.kind() == EventKind::Stdout);
-        assert_eq!(pieces.count(), MAX_STDOUT_PIECES);
-    }
-
-    #[test]
-    fn over_the_bound_lines_are_left_out_and_the_gap_is_marked_once_there_is_room() {
-        let (sender, receiver) = event_channel();
-        (0..MAX_WAITING + 5).for_each(|number| sender.say(line(number)));
-        let _ = (receiver.try_recv(), receiver.try_recv());
-        sender.say(line(7));
-        let all: Vec<EventBody> = std::iter::from_fn(|| receiver.try_recv()).collect();
-        assert_eq!(all.len(), MAX_WAITING);
-        assert_eq!(all[MAX_WAITING - 2..], [EventBody::Thinned { lines: 5 }, line(7)]);
-    }
-
-    #[tokio::test]
-    async fn a_gap_at_the_end_is_marked_too() {
-        let (sender, receiver) = event_channel();
-        (0..MAX_WAITING + 5).for_each(|number| sender.say(line(number)));
-        drop(sender);
-        let mut all = Vec::new();
-        while receiver.recv_many(&mut all, 100).await > 0 {}
-        assert_eq!(all.pop().map(|queued| queued.body), Some(EventBody::Thinned { lines: 5 }));
-    }
-
-    #[tokio::test]
-    async fn a_conversation_waits_for_room_and_loses_nothing() {
-        let (sender, receiver) = event_channel();
-        let talk = tokio::spawn(async move {
-            for number in 0..MAX_WAITING * 3 {
-                sender.say(line(number));
-                assert_eq!(sender.send(message(&number.to_string())).await, Sent::Yes);
-            }
-        });
-        let (mut messages, mut lines, mut thinned, mut batch) = (Vec::new(), 0, 0, Vec::new());
-        while receiver.recv_many(&mut batch, 10).await > 0 {
-            for queued in batch.drain(..) {
-                if let EventBody::Message { text, .. } = queued.body {
-                    messages.push(text);
-                } else if let EventBody::Thinned { lines } = queued.body {
-                    thinned += lines;
-                } else {
-                    assert_eq!(queued.body.kind(), EventKind::Log);
-                    lines += 1;
-                }
-            }
-        }
-        talk.await.expect("the sender ends");
-        assert_eq!(messages, (0..MAX_WAITING * 3).map(|number| number.to_string()).collect::<Vec<_>>());
-        assert_eq!(lines + thinned, MAX_WAITING as u64 * 3, "every line is there or counted");
-    }
-
-    #[tokio::test]
-    async fn one_long_text_passes_and_the_next_waits_until_it_is_taken() {
-        let (sender, receiver) = event_channel();
-        let long = "x".repeat(MAX_WAITING_BYTES + 1);
-        assert_eq!(sender.send(message(&long)).await, Sent::Yes);
-        let mut second = std::pin::pin!(sender.send(message("short")));
-        assert!(futures_poll(second.as_mut()).is_none(), "there is no room");
-        let mut batch = Vec::new();
-        assert_eq!(receiver.recv_many(&mut batch, 10).await, 1);
-        assert_eq!(second.await, Sent::Yes);
-    }
-
-    /// Polls once.
-    fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        match future.poll(&mut context) {
-            std::task::Poll::Ready(output) => Some(output),
-            std::task::Poll::Pending => None,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_stored_event_answers_when_it_is_stored_and_not_before() {
-        let (sender, receiver) = event_channel();
-        let mut storing = std::pin::pin!(sender.store(EventBody::Session { id: "s-1".to_owned() }));
-        assert!(futures_poll(storing.as_mut()).is_none());
-        let mut batch = Vec::new();
-        receiver.recv_many(&mut batch, 10).await;
-        assert!(futures_poll(storing.as_mut()).is_none(), "it is only taken");
-        batch.into_iter().for_each(|queued| queued.receipt.stored());
-        assert_eq!(storing.await, Sent::Yes);
-    }
-
-    #[tokio::test]
-    async fn an_event_that_will_not_be_stored_says_so() {
-        let (sender, receiver) = event_channel();
-        let mut storing = std::pin::pin!(sender.store(EventBody::Session { id: "s-1".to_owned() }));
-        assert!(futures_poll(storing.as_mut()).is_none());
-        let mut batch = Vec::new();
-        receiver.recv_many(&mut batch, 10).await;
-        drop(batch);
-        assert_eq!(storing.await, Sent::Closed);
     }
 }

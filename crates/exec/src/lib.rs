@@ -4,6 +4,7 @@
 //!   view, [`AttemptResult`] the result.
 //! - [`Inline`]: async handlers on the node's runtime.
 //! - [`Threads`]: handlers that are not `Send`, on OS threads of their own.
+//! - [`Secrets`]: values for the work, which are redacted in everything that is recorded of it.
 //! - `conformance` (a feature): one suite for every executor.
 //!
 //! An executor knows nothing of stores, leases or retries: whatever happens becomes an `Outcome`.
@@ -17,6 +18,7 @@ mod error;
 mod events;
 mod inline;
 mod liveness;
+mod secrets;
 mod steps;
 mod thread;
 mod unresponsive;
@@ -32,5 +34,9 @@ pub use events::{
 };
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
+pub use secrets::{
+    MAX_SECRET_BYTES, MIN_REDACTED_BYTES, OutputRedaction, RedactedStream, Secret, SecretError, Secrets,
+    is_variable_name,
+};
 pub use steps::{StepError, StepLookup, StepStore, Steps};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -1,6 +1,7 @@
 //! Builder: opens a store, registers handlers and starts the pool.
 
 mod limits;
+mod secrets;
 
 use std::future::Future;
 use std::path::Path;
@@ -26,6 +27,7 @@ use crate::error::OpenError;
 use crate::ids::ids;
 use crate::pool::{AnyStore, Pool};
 use crate::store_url::{StoreUrl, StoreUrlError};
+use secrets::SecretSettings;
 
 /// Default number of concurrent handlers.
 const WORKERS: usize = 64;
@@ -69,6 +71,7 @@ pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
         #[cfg(feature = "redis")]
         presence_times: None,
         store_news: None,
+        secrets: SecretSettings::default(),
     })
 }
 
@@ -118,6 +121,7 @@ pub struct Builder {
     #[cfg(feature = "redis")]
     presence_times: Option<ostler_runtime::PresenceTimes>,
     store_news: Option<OnStoreNews>,
+    secrets: SecretSettings,
 }
 
 /// The callback for changes in the store's availability.
@@ -369,6 +373,9 @@ impl Builder {
         } else {
             return Err(OpenError::TwoSorts);
         };
+        let secrets = self.secrets.into_secrets();
+        let secrets = secrets.map_err(|error| ostler_store::Error::invalid(error.to_string()))?;
+        let executor = secrets.guard(executor);
         let workers = self.workers.unwrap_or(usual);
         // Threads have their own queue, and their tasks are seldom short.
         let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };

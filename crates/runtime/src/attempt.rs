@@ -103,7 +103,7 @@ pub(crate) async fn run(
     };
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
-    let control = Control { cancel: signals.cancel, lost: signals.lost, events: sender, steps };
+    let control = Control { cancel: signals.cancel, lost: signals.lost, steps, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.

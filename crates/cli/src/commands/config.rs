@@ -23,12 +23,8 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
     if !schedules.is_empty() {
         names.push_str(&format!("; schedules: {}", schedules.join(", ")));
     }
-    let warnings: Vec<String> = config
-        .pools
-        .iter()
-        .flat_map(config::PoolSettings::findings)
-        .map(|finding| format!("{}. {}", finding.sentence, finding.advice))
-        .collect();
+    let warnings: Vec<String> =
+        config.findings().iter().map(|finding| format!("{}. {}", finding.sentence, finding.advice)).collect();
     let view =
         serde_json::json!({ "ok": true, "pools": pools, "schedules": schedules, "warnings": warnings });
     console.out.answer(&view, |_| format!("{}: OK ({names})\n", file.display()))?;

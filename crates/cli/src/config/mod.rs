@@ -8,6 +8,7 @@ mod kind;
 pub(crate) mod limits;
 mod pool;
 mod schedule;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, Section};
 use ostler_core::{Overrides, ScalePolicy};
+use ostler_exec::{Secret, Secrets};
 use ostler_postgres::Failover;
 use ostler_process::supervisor::Containment;
 use ostler_runtime::{LeaseTimes, PlannedSchedule, Presence, PresenceTimes, RedisAddress, Unclassed};
@@ -82,6 +84,7 @@ pub(crate) struct Config {
     /// Where nodes publish their presence. Shown without its password.
     pub(crate) presence: Option<PresenceSettings>,
     pub(crate) jobs: DetachedJobs,
+    pub(crate) secrets: Vec<Secret>,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) schedules: Vec<PlannedSchedule>,
 }
@@ -112,6 +115,8 @@ pub(crate) struct PoolSettings {
     pub(crate) unclassed: Unclassed,
     /// Hooks for ends of its attempts.
     pub(crate) hooks: Vec<Hook>,
+    /// Values for its work that are not recorded.
+    pub(crate) secrets: Secrets,
 }
 
 impl PoolSettings {
@@ -149,6 +154,7 @@ impl Default for Config {
             containment: Containment::Auto,
             presence: None,
             jobs: DetachedJobs::Left,
+            secrets: Vec::new(),
             pools: Vec::new(),
             schedules: Vec::new(),
         }
@@ -240,6 +246,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
     });
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
+    let secrets = secrets::read_all(&top.section("secrets"));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| name(&found)),
@@ -265,7 +272,8 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
             .find("serve_jobs")
             .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
             .unwrap_or(default.jobs),
-        pools: pool::read_all(&top.section("pool"), kinds),
+        pools: pool::read_all(&top.section("pool"), kinds, &secrets),
+        secrets: secrets.into_values().flatten().collect(),
         schedules: schedule::read_all(&top.section("schedule")),
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();

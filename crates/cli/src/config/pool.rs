@@ -8,6 +8,7 @@ use ostler_core::{Backoff, Jitter, Overrides, ScalePolicy};
 use ostler_runtime::{PoolSize, Unclassed};
 use ostler_store::{Bounds, MAX_CLAIM};
 
+use super::secrets::{self, DeclaredSecrets};
 use super::{Kinds, PoolSettings, hooks, kind, limits};
 
 /// The range of attempts, crashes and node deaths.
@@ -23,11 +24,20 @@ const IN_RUST: [&str; 2] = ["inline", "thread"];
 /// Planned keys.
 const LATER_KEYS: [&str; 1] = ["budget"];
 
-pub(super) fn read_all(section: &Section<'_>, kinds: Kinds<'_>) -> Vec<PoolSettings> {
-    section.entries().into_iter().filter_map(|(name, found)| read(name, &found, kinds)).collect()
+pub(super) fn read_all(
+    section: &Section<'_>,
+    kinds: Kinds<'_>,
+    declared: &DeclaredSecrets,
+) -> Vec<PoolSettings> {
+    section.entries().into_iter().filter_map(|(name, found)| read(name, &found, kinds, declared)).collect()
 }
 
-fn read(name: String, found: &FoundValue<'_>, kinds: Kinds<'_>) -> Option<PoolSettings> {
+fn read(
+    name: String,
+    found: &FoundValue<'_>,
+    kinds: Kinds<'_>,
+    declared: &DeclaredSecrets,
+) -> Option<PoolSettings> {
     let named = ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
     let mut section = found.table()?;
     let executor = section.find("executor");
@@ -45,12 +55,25 @@ fn read(name: String, found: &FoundValue<'_>, kinds: Kinds<'_>) -> Option<PoolSe
     let unclassed =
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
     let hooks = hooks::read_all(&mut section);
-    let common = PoolCommon { name: &name, grace, output_limit: Bounds::default().output_bytes as u64 };
+    let secrets = secrets::of_pool(&mut section, declared);
+    let output_limit = Bounds::default().output_bytes as u64;
+    let common = PoolCommon { name: &name, grace, output_limit, secrets: &secrets };
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, hooks, limits })
+    Some(PoolSettings {
+        name,
+        executor,
+        scale,
+        grace,
+        overrides,
+        kinds,
+        unclassed,
+        hooks,
+        limits,
+        secrets,
+    })
 }
 
 fn words(kinds: Kinds<'_>) -> Vec<&'static str> {

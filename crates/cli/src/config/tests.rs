@@ -3,6 +3,7 @@
 mod process;
 mod sandbox;
 mod schedules;
+mod secrets;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -141,6 +141,7 @@ async fn good_config(config: &Config) -> ConfigFacts {
         pools.extend(pool.findings().into_iter().map(view));
         pools.extend(examined(pool).await.into_iter().map(view));
     }
+    pools.extend(config.secret_findings().into_iter().map(view));
     ConfigFacts::Good { queues, missing_programs: config.pools.iter().flat_map(missing).collect(), pools }
 }
 

@@ -25,6 +25,7 @@ fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolC
         .executor
         .build(BuildContext { pool: &pool.name, resources })
         .map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?;
+    let executor = pool.secrets.clone().guard(executor);
     let count = |workers: u32| usize::try_from(workers).unwrap_or(usize::MAX);
     let size = PoolSize {
         min: count(pool.scale.min),

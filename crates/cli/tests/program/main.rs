@@ -36,6 +36,7 @@ mod postgres;
 mod presence;
 mod sandbox;
 mod schedule;
+mod secrets;
 mod settings;
 mod shared;
 mod stopped;

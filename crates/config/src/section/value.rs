@@ -129,6 +129,16 @@ impl<'a> FoundValue<'a> {
         }
     }
 
+    /// A string with its variables replaced, which no message repeats.
+    pub fn secret(&self) -> Option<String> {
+        let Some(text) = self.value.get_ref().as_str() else {
+            return self.refuse("must be a string in quotes, such as \"${API_KEY}\"");
+        };
+        expand(text, self.reading.env)
+            .map_err(|error| self.refuse::<()>(format!("cannot be read: {error}")))
+            .ok()
+    }
+
     pub fn texts(&self, example: &str) -> Option<Vec<String>> {
         let right = format!("a list of strings, such as {example}");
         let Some(items) = self.value.get_ref().as_array() else {

@@ -8,5 +8,6 @@ mod plans;
 mod pool;
 mod presence;
 mod schedules;
+mod secrets;
 mod shared;
 mod steps;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, EventBody, Failure, LogStream};
-use ostler_exec::{AttemptResult, Control, EventSender, Work};
+use ostler_exec::{AttemptResult, Control, EventSender, OutputRedaction, RedactedStream, Secrets, Work};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
@@ -70,6 +70,8 @@ pub(super) struct Attempt<'a> {
     stage: CommandStage,
     input: Vec<u8>,
     output: Output,
+    /// Standard error, without the values of secrets.
+    errors: RedactedStream,
     lines: Lines,
     tail: Tail,
     notes: EventSender,
@@ -79,6 +81,7 @@ pub(super) struct Attempt<'a> {
     timeout: Duration,
     grace: Duration,
     codes: &'a Codes,
+    secrets: &'a Secrets,
     stall: StallWatch,
     /// Set when the child is stuck.
     stuck: Option<Failure>,
@@ -92,6 +95,7 @@ impl<'a> Attempt<'a> {
             stage: CommandStage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.output, policy.max_output_bytes),
+            errors: RedactedStream::new(policy.secrets.clone()),
             lines: Lines::new(control.events.clone(), LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
             notes: control.events,
@@ -101,6 +105,7 @@ impl<'a> Attempt<'a> {
             timeout: work.timeout,
             grace: work.grace,
             codes: &policy.codes,
+            secrets: &policy.secrets,
             stall,
             stuck: None,
         }
@@ -157,8 +162,9 @@ impl<'a> Attempt<'a> {
                 CommandEvent::Stderr(Ok(_)) => {
                     self.stall.alive();
                     self.rearm(silence.as_mut());
-                    self.lines.take(&err);
-                    self.tail.take(&err);
+                    let errors = self.errors.take(&err);
+                    self.lines.take(&errors);
+                    self.tail.take(&errors);
                 }
                 CommandEvent::Stdin(Ok(sent)) => {
                     written += sent;
@@ -229,7 +235,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Flushes the log, and returns the end of stderr.
-    fn last_words(lines: Lines, mut tail: Tail) -> Option<String> {
+    fn last_words(mut errors: RedactedStream, mut lines: Lines, mut tail: Tail) -> Option<String> {
+        let rest = errors.flush();
+        lines.take(&rest);
+        tail.take(&rest);
         lines.finish();
         tail.text()
     }
@@ -238,10 +247,14 @@ impl<'a> Attempt<'a> {
         match (reason, exit) {
             // Includes a child that was cancelled and finished its work within the grace period.
             (None, _) | (Some(Reason::Cancel), Exit::Code(0)) => {
-                let stderr = Self::last_words(self.lines, self.tail);
+                let stderr = Self::last_words(self.errors, self.lines, self.tail);
                 let output = match exit {
                     Exit::Code(0) => {
-                        let kept = self.output.into_kept();
+                        let output = match self.secrets.outputs() {
+                            OutputRedaction::Off => self.output,
+                            OutputRedaction::On => self.output.redacted(self.secrets),
+                        };
+                        let kept = output.into_kept();
                         kept.warning
                             .into_iter()
                             .for_each(|warning| self.notes.say(EventBody::warning(warning)));
@@ -249,7 +262,7 @@ impl<'a> Attempt<'a> {
                     }
                     // Programs report failures on standard output too.
                     Exit::Code(_) | Exit::Signal(_) => {
-                        self.output.tell(&self.notes, self.max_log_bytes);
+                        self.output.redacted(self.secrets).tell(&self.notes, self.max_log_bytes);
                         None
                     }
                 };
@@ -260,8 +273,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn judge(self, reason: Reason) -> AttemptResult {
-        let stderr = Self::last_words(self.lines, self.tail);
-        self.output.tell(&self.notes, self.max_log_bytes);
+        let stderr = Self::last_words(self.errors, self.lines, self.tail);
+        self.output.redacted(self.secrets).tell(&self.notes, self.max_log_bytes);
         match reason {
             Reason::Cancel => AttemptResult::cancelled(),
             Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(stderr),

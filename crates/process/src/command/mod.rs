@@ -19,7 +19,7 @@ use crate::argument::Argument;
 use crate::files::Patterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::sandbox::{Private, SandboxInstance};
-use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
+use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor, Variables};
 use attempt::Attempt;
 use output_files::OutputFiles;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
@@ -104,7 +104,7 @@ impl Command {
 
     fn launch(&self, work: &Work, own: Option<&TaskFolder>) -> Result<(Launch, Option<Private>), Failure> {
         let argv = self.argv(work).map_err(|message| Failure::new(ErrorClass::Permanent, message))?;
-        let mut set = self.policy.environment.set.clone();
+        let mut set = self.policy.environment.variables(&self.policy.secrets);
         let (confinement, private) = match &self.sandbox {
             None => (None, None),
             Some(sandbox) => {
@@ -120,7 +120,7 @@ impl Command {
             own: opened,
             folder: work.folder.clone().or_else(|| self.policy.folders.start()),
             keep: self.policy.environment.keep.clone(),
-            set,
+            set: Variables(set),
             stdin: match self.policy.input {
                 Input::Nothing => Stdin::Nothing,
                 Input::Payload => Stdin::Pipe,

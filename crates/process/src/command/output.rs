@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use ostler_core::{EventBody, MAX_NESTING, is_too_deep};
-use ostler_exec::{EventSender, MAX_STDOUT_PIECES};
+use ostler_exec::{EventSender, MAX_STDOUT_PIECES, RedactedStream, Secrets};
 
 use super::policy::OutputForm;
 use crate::argument::Argument;
@@ -45,6 +45,27 @@ impl Output {
         let most = self.most - self.most / 2;
         self.tail.extend(&rest[rest.len().saturating_sub(most)..]);
         self.tail.drain(..self.tail.len().saturating_sub(most));
+    }
+
+    /// The same without the values of secrets. Where bytes were left out, those go too that may belong to one.
+    pub(super) fn redacted(mut self, secrets: &Secrets) -> Self {
+        if secrets.longest_form() == 0 {
+            return self;
+        }
+        let whole = self.written <= (self.head.len() + self.tail.len()) as u64;
+        let (head, tail) = (std::mem::take(&mut self.head), Vec::from(std::mem::take(&mut self.tail)));
+        let mut redacted = Self::new(self.form, self.most);
+        if whole {
+            redacted.take(&secrets.redact_bytes([head, tail].concat()));
+            return redacted;
+        }
+        let mut beginning = RedactedStream::new(secrets.clone());
+        redacted.head = beginning.take(&head).into_owned();
+        redacted.head.truncate(self.most / 2);
+        let tail = secrets.redact_bytes(tail);
+        redacted.tail = tail[secrets.longest_form().min(tail.len())..].to_vec().into();
+        redacted.written = self.written;
+        redacted
     }
 
     /// Returns the output to keep of a success.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
+use ostler_exec::Secrets;
 
 use crate::files::Patterns;
 use crate::folders::Folders;
@@ -17,6 +18,8 @@ pub struct CommandPolicy {
     pub argv: Vec<String>,
     pub input: Input,
     pub environment: Environment,
+    /// Further variables, whose values are redacted.
+    pub secrets: Secrets,
     pub codes: Codes,
     pub output: OutputForm,
     /// Limit of the output in bytes of JSON. A longer output keeps its beginning and its end, with a warning.
@@ -49,6 +52,7 @@ impl CommandPolicy {
             argv: argv.into_iter().map(Into::into).collect(),
             input: Input::Nothing,
             environment: Environment::default(),
+            secrets: Secrets::default(),
             codes: Codes::default(),
             output: OutputForm::Json,
             max_output_bytes: MAX_OUTPUT_BYTES,
@@ -120,6 +124,14 @@ pub struct Environment {
 impl Default for Environment {
     fn default() -> Self {
         Self { keep: KEPT.map(ToOwned::to_owned).to_vec(), set: Vec::new() }
+    }
+}
+
+impl Environment {
+    /// The variables that are not inherited, with the secrets.
+    pub(crate) fn variables(&self, secrets: &Secrets) -> Vec<(String, String)> {
+        let secrets = secrets.iter().map(|secret| (secret.name().to_owned(), secret.expose().to_owned()));
+        self.set.iter().cloned().chain(secrets).collect()
     }
 }
 

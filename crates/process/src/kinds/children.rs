@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ostler_config::{BuildContext, FindingLevel, FoundValue, PoolFinding, Section, WritablePath, is_name};
+use ostler_config::{BuildContext, FindingLevel, FoundValue, PoolCommon, PoolFinding, Section, WritablePath};
 use ostler_core::visible;
+use ostler_exec::is_variable_name;
 
 use super::SUPERVISOR;
 use crate::sandbox::{Attributes, Network, PROBE, Sandbox, prove as prove_sandbox};
@@ -166,19 +167,26 @@ pub(super) fn bytes(found: Option<FoundValue<'_>>, most: u64) -> Option<usize> {
     usize::try_from(found?.size(1..=most)?).ok()
 }
 
-pub(super) fn environment(section: &mut Section<'_>, default: Environment) -> Environment {
+pub(super) fn environment(
+    pool: &PoolCommon<'_>,
+    section: &mut Section<'_>,
+    default: Environment,
+) -> Environment {
     let no_name = "the name of a variable consists of letters, digits and _";
     let keep = section.find("keep_env").and_then(|found| {
         let names = found.texts("[\"PATH\", \"HOME\"]")?;
-        for name in names.iter().filter(|name| !is_name(name)) {
+        for name in names.iter().filter(|name| !is_variable_name(name)) {
             found.refuse::<()>(format!("contains \"{}\"; {no_name}", visible(name)));
         }
         Some(names)
     });
     let mut set = Vec::new();
     for (name, found) in section.section("env").entries() {
-        if !is_name(&name) {
+        if !is_variable_name(&name) {
             found.refuse::<()>(format!("cannot be set; {no_name}"));
+        }
+        if pool.secrets.get(&name).is_some() {
+            found.refuse::<()>("is set by \"secrets\" too; keep one of them");
         }
         set.extend(found.text().map(|value| (name, value)));
     }

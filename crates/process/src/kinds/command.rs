@@ -49,7 +49,8 @@ impl PoolKind for CommandKind {
         let inputs = [("nothing", Input::Nothing), ("payload", Input::Payload)];
         let policy = CommandPolicy {
             input: section.find("stdin").and_then(|found| found.one_of(&inputs)).unwrap_or(default.input),
-            environment: children::environment(section, default.environment),
+            environment: children::environment(pool, section, default.environment),
+            secrets: pool.secrets.clone(),
             codes: codes(section),
             output: default.output,
             max_output_bytes: children::bytes(section.find("max_output"), pool.output_limit)

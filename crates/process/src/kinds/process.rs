@@ -46,7 +46,8 @@ impl PoolKind for ProcessKind {
         let default = ProcessPolicy::new(pool.name, argv.clone().unwrap_or_default());
         let max_output = pool.output_limit.min(MAX_FRAME_BYTES as u64);
         let policy = ProcessPolicy {
-            environment: children::environment(section, default.environment.clone()),
+            environment: children::environment(pool, section, default.environment.clone()),
+            secrets: pool.secrets.clone(),
             ready_timeout: ready_timeout(section).unwrap_or(default.ready_timeout),
             grace: pool.grace,
             stuck_after: children::stuck_after(section),

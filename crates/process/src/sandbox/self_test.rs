@@ -13,7 +13,7 @@ use super::confinement::{Attributes, Network};
 use super::policy::{Sandbox, SandboxError};
 use super::probe::{BREACH, TRIED, Trial, attempt};
 use crate::links;
-use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor};
+use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor, Variables};
 
 /// Timeout of the self-test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,7 +92,9 @@ pub async fn prove(
         own: Some(own),
         folder: None,
         keep: Vec::new(),
-        set: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        set: Variables(
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ),
         stdin: Stdin::Nothing,
         socket: Socket::None,
         confinement: Some(confinement),

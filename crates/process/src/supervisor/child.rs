@@ -13,7 +13,7 @@ use crate::argument::Argument;
 use crate::sandbox::{Confinement, Limits};
 
 use super::client_io::{Message, MessageSender, PendingReplies, locked};
-use super::frame::{self, About, Exit, Request, Socket, Stdin};
+use super::frame::{self, About, Exit, Request, Socket, Stdin, Variables};
 
 /// A child to start.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Launch {
     /// The names of the inherited variables. No others are inherited.
     pub keep: Vec<String>,
     /// Additional variables.
-    pub set: Vec<(String, String)>,
+    pub set: Variables,
     pub stdin: Stdin,
     pub socket: Socket,
     /// The sandbox. Without one, the child has the rights of the node.

@@ -1,5 +1,6 @@
 //! The supervisor protocol: JSON frames with a length prefix of four bytes, and descriptors as ancillary data.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,8 +52,19 @@ pub(super) struct Spawn {
     /// The roles of the last descriptors, in this order.
     pub(super) folders: Vec<Folder>,
     pub(super) keep: Vec<String>,
-    pub(super) set: Vec<(String, String)>,
+    pub(super) set: Variables,
     pub(super) confinement: Option<Confinement>,
+}
+
+/// Environment variables of a child. Their values may be secret: `Debug` output has only the names.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Variables(pub Vec<(String, String)>);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
 }
 
 /// The role of a folder sent with a request.

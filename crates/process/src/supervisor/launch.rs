@@ -45,7 +45,7 @@ pub(super) fn launch(
     variables.extend(
         spawn.keep.into_iter().filter_map(|name| Some((name.clone().into(), std::env::var_os(name)?))),
     );
-    variables.extend(spawn.set.into_iter().map(|(name, value)| (name.into(), value.into())));
+    variables.extend(spawn.set.0.into_iter().map(|(name, value)| (name.into(), value.into())));
     variables.insert(MARK.into(), mark.into());
 
     let programs = texts(places(&program.0, variables.get(OsStr::new("PATH")).map(OsString::as_os_str)))?;

@@ -40,7 +40,7 @@ pub(crate) use cgroup::own_folder as own_cgroup;
 pub use child::{Child, Launch, SpawnError, SupervisorGone};
 pub use client::Supervisor;
 pub(crate) use descendants::descendants;
-pub use frame::{About, Contained, Containment, Exit, SOCKET_FD, Socket, Stdin};
+pub use frame::{About, Contained, Containment, Exit, SOCKET_FD, Socket, Stdin, Variables};
 pub use program::{StartError, SupervisorProgram};
 pub use serve::{ServeError, serve};
 pub(crate) use spawn::try_call;

@@ -1,10 +1,12 @@
 //! Connection to a worker: its socket, its stdout and its stderr. The caller drives all I/O by waiting for the next event; a wait
 //! can be cancelled without loss.
 
+use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ostler_exec::{RedactedStream, Secrets};
 use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
 use tokio::net::UnixStream;
@@ -61,25 +63,47 @@ pub(super) struct Connection {
     sent: usize,
     /// The other end is closed: nothing can be sent any more. Earlier frames may still be received.
     unheard: bool,
-    stdout: Option<pipe::Receiver>,
-    stderr: Option<pipe::Receiver>,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
+    secrets: Secrets,
     pub(super) chunk: Vec<u8>,
     /// Which source is polled first: a flood on one of them must not starve the others.
     turn: usize,
 }
 
+/// One of a worker's output streams, without the values of secrets.
+struct OutputPipe {
+    pipe: Option<pipe::Receiver>,
+    redacted: RedactedStream,
+}
+
+impl OutputPipe {
+    fn new(pipe: Option<pipe::Receiver>, secrets: &Secrets) -> Self {
+        Self { pipe, redacted: RedactedStream::new(secrets.clone()) }
+    }
+
+    /// Replaces a chunk that was read by what is known of it.
+    fn redact(&mut self, chunk: &mut Vec<u8>) {
+        if let Cow::Owned(redacted) = self.redacted.take(chunk) {
+            *chunk = redacted;
+        }
+    }
+}
+
 impl Connection {
     /// Takes the socket and the output pipes of a child.
-    pub(super) fn to(child: &mut Child) -> Self {
-        let (socket, stdout, stderr) = (child.socket.take(), child.stdout.take(), child.stderr.take());
+    pub(super) fn to(child: &mut Child, secrets: &Secrets) -> Self {
+        let stdout = OutputPipe::new(child.stdout.take(), secrets);
+        let stderr = OutputPipe::new(child.stderr.take(), secrets);
         Self {
-            socket,
+            socket: child.socket.take(),
             inbox: LineBuffer::default(),
             outgoing: Vec::new(),
             sent: 0,
             unheard: false,
             stdout,
             stderr,
+            secrets: secrets.clone(),
             chunk: Vec::new(),
             turn: 0,
         }
@@ -99,7 +123,14 @@ impl Connection {
     /// The next received frame.
     pub(super) fn next(&mut self) -> Result<Option<IncomingFrame>, Nonsense> {
         match self.inbox.next().map_err(Nonsense::Long)? {
-            Some(line) => incoming::decode(line).map(Some).map_err(Nonsense::Bad),
+            Some(line) => match incoming::decode(line) {
+                Ok(frame) => Ok(Some(frame)),
+                // The message has the beginning of the line, which must not cut a secret.
+                Err(bad) => {
+                    let again = incoming::decode(&self.secrets.redact_bytes(line.to_vec()));
+                    Err(Nonsense::Bad(again.err().unwrap_or(bad)))
+                }
+            },
             None => Ok(None),
         }
     }
@@ -189,7 +220,7 @@ impl Connection {
 
     fn poll_pipe(&mut self, stream: OutputStream, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         loop {
-            let Some(pipe) = self.pipe(stream) else { return Poll::Pending };
+            let Some(pipe) = &self.pipe(stream).pipe else { return Poll::Pending };
             if pipe.poll_read_ready(context).is_pending() {
                 return Poll::Pending;
             }
@@ -199,7 +230,7 @@ impl Connection {
         }
     }
 
-    fn pipe(&mut self, stream: OutputStream) -> &mut Option<pipe::Receiver> {
+    const fn pipe(&mut self, stream: OutputStream) -> &mut OutputPipe {
         match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
@@ -211,16 +242,17 @@ impl Connection {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.clear();
         chunk.reserve(CHUNK_BYTES);
-        let pipe = self.pipe(stream);
-        let read = pipe.as_ref().map(|pipe| pipe.try_read_buf(&mut chunk));
+        let output = self.pipe(stream);
+        let read = output.pipe.as_ref().map(|pipe| pipe.try_read_buf(&mut chunk));
         let has_some = match read {
             Some(Ok(some)) if some > 0 => true,
             Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
             Some(Ok(_) | Err(_)) | None => {
-                *pipe = None;
+                output.pipe = None;
                 false
             }
         };
+        output.redact(&mut chunk);
         self.chunk = chunk;
         has_some
     }
@@ -232,14 +264,18 @@ impl Connection {
                 let mut chunk = std::mem::take(&mut self.chunk);
                 chunk.clear();
                 chunk.reserve(CHUNK_BYTES);
+                let output = self.pipe(stream);
                 let read =
-                    self.pipe(stream).as_ref().map(|pipe| rustix::io::read(pipe, spare_capacity(&mut chunk)));
+                    output.pipe.as_ref().map(|pipe| rustix::io::read(pipe, spare_capacity(&mut chunk)));
+                output.redact(&mut chunk);
                 self.chunk = chunk;
                 if !matches!(read, Some(Ok(some)) if some > 0) {
                     break;
                 }
                 take(stream, &self.chunk);
             }
+            // What follows belongs to another attempt.
+            take(stream, &self.pipe(stream).redacted.flush());
         }
     }
 

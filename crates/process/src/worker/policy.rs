@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ostler_exec::Secrets;
+
 use crate::command::Environment;
 use crate::folders::Folders;
 use crate::sandbox::Sandbox;
@@ -15,6 +17,8 @@ pub struct ProcessPolicy {
     pub argv: Vec<String>,
     /// The variables besides those of the protocol.
     pub environment: Environment,
+    /// Further variables, whose values are redacted.
+    pub secrets: Secrets,
     /// How long a worker may take to become ready.
     pub ready_timeout: Duration,
     /// How long a worker may take to exit after a stop frame, before it gets SIGTERM, and then before it is killed.
@@ -58,6 +62,7 @@ impl ProcessPolicy {
             pool: pool.into(),
             argv: argv.into_iter().map(Into::into).collect(),
             environment: Environment::default(),
+            secrets: Secrets::default(),
             ready_timeout: READY_TIMEOUT,
             grace: GRACE,
             stuck_after: None,

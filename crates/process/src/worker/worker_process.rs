@@ -17,7 +17,7 @@ use crate::folders::TaskFolders;
 use crate::lines::{Tail, reason};
 use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{
-    Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone,
+    Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone, Variables,
 };
 
 /// The variable with the descriptor of the worker's socket.
@@ -72,7 +72,7 @@ impl WorkerProcess {
             let message = format!("the worker was not ready within {:?}", policy.ready_timeout);
             Failure::new(ErrorClass::Crash, message)
         };
-        let mut set = policy.environment.set.clone();
+        let mut set = policy.environment.variables(&policy.secrets);
         set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
         let (confinement, private, own) = match sandbox {
             None => (None, None, None),
@@ -89,7 +89,7 @@ impl WorkerProcess {
             own,
             folder: policy.folders.start(),
             keep: policy.environment.keep.clone(),
-            set,
+            set: Variables(set),
             stdin: Stdin::Nothing,
             socket: Socket::Pair,
             confinement,
@@ -104,7 +104,7 @@ impl WorkerProcess {
             }
         })?;
         spawned(child.pid());
-        let link = Connection::to(&mut child);
+        let link = Connection::to(&mut child, &policy.secrets);
         let (idle_tail, recent, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
         let mut worker = Self { child, link, idle_tail, recent, tasks: 0, weighed, _private: private };
         worker.link.say(|into| outgoing::hello(into, &policy.pool, &format!("w-{id}")));

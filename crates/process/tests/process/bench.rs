@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Failure, Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{AttemptResult, Control, EventReceiver, Executor, Work, event_channel};
-use ostler_process::supervisor::{Launch, Socket, Stdin, Supervisor, SupervisorProgram};
+use ostler_process::supervisor::{Launch, Socket, Stdin, Supervisor, SupervisorProgram, Variables};
 use ostler_process::{Command, CommandPolicy};
 
 /// The variable with the role in which this program is started again.
@@ -45,7 +45,7 @@ pub(crate) fn script(script: &str, args: &[&str]) -> Launch {
         start: None,
         own: None,
         keep: vec!["PATH".into()],
-        set: Vec::new(),
+        set: Variables::default(),
         stdin: Stdin::Nothing,
         socket: Socket::None,
         confinement: None,

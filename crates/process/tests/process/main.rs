@@ -15,6 +15,7 @@ mod misbehaviour;
 mod pids;
 mod sandbox;
 mod sdk;
+mod secrets;
 mod stuck;
 mod supervisor;
 mod worker_suite;

@@ -61,6 +61,30 @@ def ignore_term():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+def tell_secret(task, value):
+    for stream in (1, 2):
+        for byte in value.encode() + b"\n":
+            os.write(stream, bytes([byte]))
+    task.log(value)
+    send(type="progress", **task.of, done=1, note=value)
+    send(type="prompt", **task.of, text="Use " + value)
+    send(type="thinking", **task.of, text=value)
+    for piece in ["it is "] + list(value) + [", in pieces"]:
+        send(type="message", **task.of, role="assistant", text=piece)
+    send(type="tool_call", **task.of, call="c1", tool="Bash", input={"command": "echo " + value})
+    send(type="tool_result", **task.of, call="c1", output=json.dumps({"out": value}))
+    send(type="usage", **task.of, model=value, input_tokens=1)
+    task.failed(message="failed with " + value, details="at " + json.dumps(value))
+
+
+def leak_secret(value, how):
+    if how == "garbage":
+        SOCKET.sendall(b"x" * 75 + value.encode() + b"\n")
+        forever()
+    os.write(2, b"going down with " + value.encode())
+    os._exit(3)
+
+
 def run(task, do, how):
     if do == "echo":
         task.done(how)
@@ -154,6 +178,10 @@ def run(task, do, how):
     elif do == "exit":
         print("going down", file=sys.stderr)
         os._exit(how)
+    elif do == "tell-secret":
+        tell_secret(task, os.environ[how])
+    elif do == "leak-secret":
+        leak_secret(os.environ["API_KEY"], how)
     elif do == "garbage":
         SOCKET.sendall(b"this is no frame\n")
         forever()
@@ -292,6 +320,9 @@ KEPT = []
 def main():
     if START == "die":
         print("cannot find my library", file=sys.stderr)
+        sys.exit(3)
+    if START == "leak":
+        print("cannot use " + os.environ["API_KEY"], file=sys.stderr)
         sys.exit(3)
     if START == "silent":
         print("still loading", file=sys.stderr, flush=True)

@@ -1,0 +1,203 @@
+//! Redactor: finds the values of secrets in a text, and replaces them by `[secret NAME]`. Pure: no I/O, no clock.
+//!
+//! The longest value that begins first wins. A value is found as it is, and with the escapes of JSON, in any mixture, once or twice.
+
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
+
+use super::Secret;
+use super::escapes::{DecodedText, TextEnd};
+
+/// Shorter values are not looked for: they would be found in much that is no secret.
+pub const MIN_REDACTED_BYTES: usize = 8;
+/// How often a text is decoded: JSON in a string of JSON.
+const MAX_ESCAPE_LEVELS: usize = 2;
+/// The longest usual form of one byte in such a text.
+const MAX_FORM_BYTES: usize = "\\\\u0000".len();
+
+/// Finds the values of secrets.
+#[derive(Debug)]
+pub(crate) struct Redactor {
+    values: Vec<Vec<u8>>,
+    /// What replaces each value.
+    marks: Vec<String>,
+    automaton: AhoCorasick,
+    longest: usize,
+    /// Which bytes a value begins with.
+    begins: [bool; 256],
+}
+
+/// A value in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundSecret {
+    pub(crate) range: Range<usize>,
+    value: usize,
+}
+
+/// The values in a text that may go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) found: Vec<FoundSecret>,
+    /// From here on it depends on what follows.
+    pub(crate) undecided: usize,
+}
+
+impl Redactor {
+    /// `None` if no value is long enough.
+    pub(crate) fn new(secrets: &[Secret]) -> Result<Option<Self>, aho_corasick::BuildError> {
+        let long = secrets.iter().filter(|secret| secret.is_redacted());
+        let (values, marks): (Vec<Vec<u8>>, Vec<String>) = long
+            .map(|secret| (secret.searched().as_bytes().to_vec(), format!("[secret {}]", secret.name())))
+            .unzip();
+        let Some(longest) = values.iter().map(Vec::len).max() else { return Ok(None) };
+        let mut builder = AhoCorasick::builder();
+        // A full automaton takes some kilobytes for each byte of a key.
+        builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::ContiguousNFA));
+        let automaton = builder.build(&values)?;
+        let mut begins = [false; 256];
+        values.iter().for_each(|value| begins[usize::from(value[0])] = true);
+        Ok(Some(Self { values, marks, automaton, longest, begins }))
+    }
+
+    /// What replaces a value.
+    pub(crate) fn mark(&self, found: &FoundSecret) -> &str {
+        &self.marks[found.value]
+    }
+
+    /// The bytes that a value takes in a text, in the longest usual form.
+    pub(crate) const fn longest_form(&self) -> usize {
+        self.longest * MAX_FORM_BYTES
+    }
+
+    /// The text with its values replaced; `None` if it has none.
+    pub(crate) fn redacted(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let Findings { found, .. } = self.find(text, TextEnd::Final);
+        (!found.is_empty()).then(|| self.replaced(text, &found))
+    }
+
+    /// The text with these values replaced.
+    pub(crate) fn replaced(&self, text: &[u8], found: &[FoundSecret]) -> Vec<u8> {
+        let (mut redacted, mut at) = (Vec::with_capacity(text.len()), 0);
+        for one in found {
+            redacted.extend_from_slice(&text[at..one.range.start]);
+            redacted.extend_from_slice(self.mark(one).as_bytes());
+            at = one.range.end;
+        }
+        redacted.extend_from_slice(&text[at..]);
+        redacted
+    }
+
+    /// Finds the values, from the beginning, without overlaps.
+    pub(crate) fn find(&self, text: &[u8], end: TextEnd) -> Findings {
+        let decoded = decoded(text, end);
+        let mut open: Vec<usize> = match end {
+            TextEnd::Final => Vec::new(),
+            TextEnd::Open => {
+                let plain = self.open_ends(text);
+                let escaped = decoded.iter().flat_map(|form| {
+                    let starts = self.open_ends(&form.bytes).map(|at| form.starts[at]);
+                    starts.chain(form.incomplete)
+                });
+                plain.chain(escaped).collect()
+            }
+        };
+        open.sort_unstable();
+        let mut searches: Vec<Search<'_>> = Vec::with_capacity(1 + MAX_ESCAPE_LEVELS);
+        searches.push(Search { form: Form::Plain(text), next: Next::Unknown });
+        searches.extend(decoded.iter().map(|form| Search { form: Form::Decoded(form), next: Next::Unknown }));
+        let (mut found, mut at) = (Vec::new(), 0);
+        loop {
+            let undecided = open.iter().copied().find(|start| *start >= at).unwrap_or(text.len());
+            let nearest = searches
+                .iter_mut()
+                .filter_map(|search| search.from(at, &self.automaton))
+                .min_by_key(|one| (one.range.start, usize::MAX - one.range.end));
+            match nearest {
+                Some(one) if one.range.start < undecided => {
+                    at = one.range.end;
+                    found.push(one);
+                }
+                Some(_) | None => {
+                    // Within an escape, what follows could not be decoded.
+                    let whole = decoded.last().map_or(undecided, |deepest| deepest.boundary(undecided));
+                    return Findings { found, undecided: whole.max(at) };
+                }
+            }
+        }
+    }
+
+    /// Where the text ends with the beginning of a value.
+    fn open_ends<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+        let begins = |at: &usize| {
+            let rest = &text[*at..];
+            self.begins[usize::from(rest[0])]
+                && self.values.iter().any(|value| value.len() > rest.len() && value.starts_with(rest))
+        };
+        (text.len().saturating_sub(self.longest - 1)..text.len()).filter(begins)
+    }
+}
+
+/// The text with its escapes decoded once, and twice, if it has any.
+fn decoded(text: &[u8], end: TextEnd) -> Vec<DecodedText> {
+    let mut forms: Vec<DecodedText> = Vec::new();
+    for _ in 0..MAX_ESCAPE_LEVELS {
+        let form = match forms.last() {
+            None => DecodedText::of(text, end),
+            Some(form) => form.again(end),
+        };
+        let Some(form) = form else { break };
+        forms.push(form);
+    }
+    forms
+}
+
+/// The search for values in one form of a text.
+struct Search<'a> {
+    form: Form<'a>,
+    next: Next,
+}
+
+enum Form<'a> {
+    Plain(&'a [u8]),
+    Decoded(&'a DecodedText),
+}
+
+/// The next value of a form.
+enum Next {
+    Unknown,
+    At(FoundSecret),
+    None,
+}
+
+impl Search<'_> {
+    /// The first value at this source offset or behind it.
+    fn from(&mut self, at: usize, automaton: &AhoCorasick) -> Option<FoundSecret> {
+        let is_behind = match &self.next {
+            Next::None => return None,
+            Next::Unknown => false,
+            Next::At(found) => found.range.start >= at,
+        };
+        if !is_behind {
+            self.next = self.look(at, automaton).map_or(Next::None, Next::At);
+        }
+        match &self.next {
+            Next::At(found) => Some(found.clone()),
+            Next::Unknown | Next::None => None,
+        }
+    }
+
+    fn look(&self, at: usize, automaton: &AhoCorasick) -> Option<FoundSecret> {
+        match self.form {
+            Form::Plain(text) => {
+                let found = automaton.find(Input::new(text).range(at..))?;
+                Some(FoundSecret { range: found.range(), value: found.pattern().as_usize() })
+            }
+            Form::Decoded(form) => {
+                let found = automaton.find(Input::new(&form.bytes).range(form.index(at)..))?;
+                let range = form.starts[found.start()]..form.starts[found.end()];
+                Some(FoundSecret { range, value: found.pattern().as_usize() })
+            }
+        }
+    }
+}
