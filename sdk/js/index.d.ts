@@ -57,6 +57,8 @@ export interface Context {
   readonly attempt: number;
   /** The task's folder, if it has one. */
   readonly folder?: string;
+  /** The last session that an earlier attempt reported, to resume it. */
+  readonly previousSession?: string;
   /** The attempt's timeout in milliseconds. */
   readonly timeoutMs?: number;
   /** Aborted when the attempt must stop; its reason is a `Cancelled` or a `Lost`. Pass it to everything that waits. */
@@ -73,6 +75,8 @@ export interface Context {
   log(level: Level, message: string): void;
   /** Records a file that the task created in its folder. */
   file(path: string): void;
+  /** The value of one of the pool's secrets, a variable of the environment. Throws `QueueStop` if the pool has none of this name. */
+  secret(name: string): string;
   /**
    * Runs a step once: its result is durable before the promise resolves, and a later attempt gets the result back instead of
    * repeating the step. Each step of a handler has its own name.

@@ -101,6 +101,7 @@ class Context {
     this.kind = frame.kind;
     this.attempt = frame.attempt ?? 1;
     this.folder = frame.folder ?? undefined;
+    this.previousSession = frame.previous_session ?? undefined;
     this.timeoutMs = frame.timeout_ms ?? undefined;
     this.signal = attempt.abort.signal;
     Object.freeze(this);
@@ -143,6 +144,12 @@ class Context {
       throw new RangeError(`ctx.file("${name}"): it must be a file inside of the task's folder, ${this.folder}`);
     }
     this.#attempt.say("file", { path: textOf(inside) });
+  }
+
+  secret(name) {
+    const value = process.env[name];
+    if (value === undefined) throw new QueueStop(`the pool has no secret "${name}"`, { hint: "add it to the pool's secrets" });
+    return value;
   }
 
   async step(name, work) {

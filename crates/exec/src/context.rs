@@ -171,6 +171,16 @@ impl Context {
         }
     }
 
+    /// The id of the last conversation that an earlier attempt of the task reported with [`session`](Self::session), to resume
+    /// it. A first attempt has none, and reads nothing.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn previous_session(&self) -> Result<Option<String>, TaskError> {
+        let read = self.steps.previous_session().await;
+        read.map_err(|error| TaskError::transient(format!("the previous session cannot be read: {error}")))
+    }
+
     /// An event of an attempt that is over is dropped: nothing of it counts any more.
     async fn record(&self, event: EventBody) {
         let _ = self.events.send(event).await;

@@ -1,5 +1,5 @@
 //! Steps: named checkpoints within a task. The result of a step is durable before the next one starts, and a later attempt gets
-//! the saved result instead of running the step again.
+//! the saved result instead of running the step again. It also gets the session of the last conversation, to resume it.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -27,6 +27,12 @@ pub trait StepStore: Debug + Send + Sync {
     /// # Errors
     /// When they cannot be read.
     async fn done(&self) -> Result<Vec<(String, String)>, StepError>;
+
+    /// The id of the last conversation that an earlier attempt reported.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    async fn previous_session(&self) -> Result<Option<String>, StepError>;
 
     /// Saves the value of a step: JSON text. It is durable when this returns.
     ///
@@ -81,6 +87,17 @@ impl Steps {
     #[must_use]
     pub const fn store(&self) -> Option<&Arc<dyn StepStore>> {
         self.0.as_ref()
+    }
+
+    /// The id of the last conversation that an earlier attempt reported.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn previous_session(&self) -> Result<Option<String>, StepError> {
+        match &self.0 {
+            Some(store) => store.previous_session().await,
+            None => Ok(None),
+        }
     }
 
     /// Runs a step, unless it was done before.

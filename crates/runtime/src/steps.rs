@@ -21,9 +21,17 @@ pub(crate) struct AttemptSteps {
 /// The steps known so far.
 #[derive(Default)]
 struct KnownSteps {
-    /// Steps completed by earlier attempts; loaded when the first step begins.
-    done: Option<HashMap<String, String>>,
+    /// Loaded when the first step begins.
+    earlier: Option<Arc<Earlier>>,
     begun: HashSet<String>,
+}
+
+/// What earlier attempts have left.
+#[derive(Default)]
+struct Earlier {
+    steps: HashMap<String, String>,
+    /// The id of the last conversation.
+    session: Option<String>,
 }
 
 impl AttemptSteps {
@@ -31,16 +39,28 @@ impl AttemptSteps {
         Self { store, lease, known: Mutex::default() }
     }
 
-    async fn look_up(&self) -> Result<HashMap<String, String>, StepError> {
-        // Under the first lease there are no earlier steps. An attempt that was lost with its node may not have been
+    /// What earlier attempts have left; read once.
+    async fn earlier(&self, known: &mut KnownSteps) -> Result<Arc<Earlier>, StepError> {
+        if let Some(earlier) = &known.earlier {
+            return Ok(Arc::clone(earlier));
+        }
+        let earlier = Arc::new(self.look_up().await?);
+        known.earlier = Some(Arc::clone(&earlier));
+        Ok(earlier)
+    }
+
+    async fn look_up(&self) -> Result<Earlier, StepError> {
+        // Under the first lease there is nothing earlier. An attempt that was lost with its node may not have been
         // counted, but its lease was.
         if self.lease.token <= 1 {
-            return Ok(HashMap::new());
+            return Ok(Earlier::default());
         }
         let found = self.store.show(TaskRef::Id(self.lease.task)).await;
         match found.map_err(|error| StepError::Away(error.to_string()))? {
             Some(detail) if detail.task.token == self.lease.token => {
-                Ok(detail.steps.into_iter().map(|step| (step.name, step.value)).collect())
+                let session = detail.session_before(self.lease.token).map(str::to_owned);
+                let steps = detail.steps.into_iter().map(|step| (step.name, step.value)).collect();
+                Ok(Earlier { steps, session })
             }
             Some(_) | None => Err(StepError::Lost),
         }
@@ -57,23 +77,20 @@ impl fmt::Debug for AttemptSteps {
 impl StepStore for AttemptSteps {
     async fn begin(&self, name: &str) -> Result<StepLookup, StepError> {
         let mut known = self.known.lock().await;
-        if known.done.is_none() {
-            known.done = Some(self.look_up().await?);
-        }
+        let earlier = self.earlier(&mut known).await?;
         if !known.begun.insert(name.to_owned()) {
             return Ok(StepLookup::Twice);
         }
-        let done = known.done.as_ref().and_then(|done| done.get(name));
-        Ok(done.map_or(StepLookup::New, |value| StepLookup::Done(value.clone())))
+        Ok(earlier.steps.get(name).map_or(StepLookup::New, |value| StepLookup::Done(value.clone())))
     }
 
     async fn done(&self) -> Result<Vec<(String, String)>, StepError> {
-        let mut known = self.known.lock().await;
-        if known.done.is_none() {
-            known.done = Some(self.look_up().await?);
-        }
-        let done = known.done.iter().flatten();
-        Ok(done.map(|(name, value)| (name.clone(), value.clone())).collect())
+        let earlier = self.earlier(&mut *self.known.lock().await).await?;
+        Ok(earlier.steps.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    async fn previous_session(&self) -> Result<Option<String>, StepError> {
+        Ok(self.earlier(&mut *self.known.lock().await).await?.session.clone())
     }
 
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {

@@ -27,6 +27,26 @@ pub struct TaskDetail {
     pub steps: Vec<Step>,
     /// Its unfinished dependencies, the oldest first.
     pub after: Vec<TaskId>,
+    /// The conversations that its attempts reported, in order, whether or not their starts were recorded.
+    pub talks: Vec<TalkSession>,
+}
+
+impl TaskDetail {
+    /// The last conversation that an attempt before the lease with this token reported: the one to resume.
+    #[must_use]
+    pub fn session_before(&self, token: u64) -> Option<&str> {
+        let earlier = self.talks.iter().rev().find(|talk| talk.token < token);
+        earlier.map(|talk| talk.session.as_str())
+    }
+}
+
+/// A conversation that can be resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TalkSession {
+    /// The token of the lease under which it was reported.
+    pub token: u64,
+    /// Its id.
+    pub session: String,
 }
 
 /// Identifies one task.

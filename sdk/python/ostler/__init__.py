@@ -166,6 +166,8 @@ class _Attempt:
         """The number of the attempt, from 1."""
         self.folder: Optional[Path] = Path(frame["folder"]) if frame.get("folder") else None
         """The task's folder, if it has one."""
+        self.previous_session: Optional[str] = frame.get("previous_session")
+        """The last session that an earlier attempt reported, to resume it."""
         self.timeout: Optional[float] = frame["timeout_ms"] / 1000 if frame.get("timeout_ms") is not None else None
         """The attempt's timeout in seconds."""
         self._link = link
@@ -219,6 +221,14 @@ class _Attempt:
         if inside == os.curdir or inside.split(os.sep)[0] == os.pardir:
             raise ValueError(f"ctx.file({os.fspath(path)!r}): it must be a file inside of the task's folder, {self.folder}")
         self._say("file", path=_text(inside))
+
+    def secret(self, name: str) -> str:
+        """The value of one of the pool's secrets, which is a variable of the environment. Raises ``QueueStop`` if the pool has none
+        of this name."""
+        value = os.environ.get(name)
+        if value is None:
+            raise QueueStop(f'the pool has no secret "{name}"', hint="add it to the pool's secrets")
+        return value
 
     # Outgoing frames. None after the result: the node may have sent this worker another task.
 

@@ -64,6 +64,7 @@ impl MemoryState {
             attempts: entry.attempts.iter().map(|attempt| entry.with_conversation(attempt)).collect(),
             steps: entry.steps.clone(),
             after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
+            talks: entry.talks().collect(),
         })
     }
 

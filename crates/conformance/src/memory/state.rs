@@ -18,7 +18,7 @@ use ostler_store::calls::{NewSession, Ran};
 use ostler_store::jobs::JobRecord;
 use ostler_store::node_commands::{NumberedCommand, Reply};
 use ostler_store::schedules::ScheduleRecord;
-use ostler_store::views::{Counts, GoneWorker, LaneTotals, QueueSettings, WorkerRecord};
+use ostler_store::views::{Counts, GoneWorker, LaneTotals, QueueSettings, TalkSession, WorkerRecord};
 use ostler_store::{Check, Checks};
 use ostler_store::{MAX_CASCADE, RECENT_RUNS, bounded};
 
@@ -45,6 +45,12 @@ pub(super) struct TaskEntry {
 
 impl TaskEntry {
     /// The attempt, with what it asked of a model.
+    pub(super) fn talks(&self) -> impl Iterator<Item = TalkSession> {
+        let sessions = self.conversations.iter();
+        sessions
+            .filter_map(|(token, talk)| Some(TalkSession { token: *token, session: talk.session.clone()? }))
+    }
+
     pub(super) fn with_conversation(&self, attempt: &Attempt) -> Attempt {
         let conversation = self.conversations.get(&attempt.token).cloned().unwrap_or_default();
         Attempt { conversation, ..attempt.clone() }

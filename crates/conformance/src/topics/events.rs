@@ -30,6 +30,7 @@ cases![
     what_is_not_there_has_no_text,
     prompt_session_and_usage_stay_with_their_attempt,
     a_conversation_is_kept_when_the_node_dies,
+    the_session_to_resume_is_the_last_one_of_an_earlier_lease,
     a_long_prompt_is_shown_from_its_beginning,
 ];
 
@@ -344,6 +345,32 @@ async fn a_conversation_is_kept_when_the_node_dies(s: &Scene) {
     let kept = conversations(s, lease.task).await;
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].session.as_deref(), kept[0].cost()), (Some("s-1"), Some(Cost::from_nanos(2))));
+}
+
+async fn the_session_to_resume_is_the_last_one_of_an_earlier_lease(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    append(s, lease.as_ref(), vec![session("s-0"), session("s-1")]).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), None, "it is this attempt's own");
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    s.pass(TTL);
+    s.store.make_ready(10).await.expect("make_ready answers");
+    // An attempt without one, and one whose start was not written before its node died.
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), Some("s-1"));
+    s.finish(lease, failure(ErrorClass::Transient)).await;
+    s.pass(TTL);
+    s.store.make_ready(10).await.expect("make_ready answers");
+    let other = s.join().await;
+    let lost = s.lease(other).await.as_ref();
+    assert_eq!(s.show(id).await.session_before(lost.token), Some("s-1"));
+    append(s, lost, vec![session("s-2")]).await;
+    s.fixture.kill(other).await;
+    s.store.expire(10).await.expect("expire answers");
+    let node = s.join().await;
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), Some("s-2"));
 }
 
 async fn a_long_prompt_is_shown_from_its_beginning(s: &Scene) {

@@ -16,7 +16,7 @@ use super::keeping::{Keeping, Kept, keep};
 use super::outgoing;
 use super::policy::ProcessPolicy;
 use super::recent_attempts::RecentAttempts;
-use super::steps::{Saving, earlier_steps, save};
+use super::steps::{Saving, earlier, save};
 use super::worker_process::WorkerProcess;
 use crate::command::verdict;
 use crate::files::{Filing, filing};
@@ -126,8 +126,8 @@ impl<'a> Attempt<'a> {
     pub(super) async fn follow(mut self) -> AttemptResult {
         let timer = tokio::time::sleep(self.work.timeout);
         tokio::pin!(timer);
-        let done = match earlier_steps(&self.control, self.work.timeout, timer.as_mut()).await {
-            Ok(done) => done,
+        let earlier = match earlier(&self.control, self.work.timeout, timer.as_mut()).await {
+            Ok(earlier) => earlier,
             Err(ended) => return ended,
         };
         if self.child.has_ended() {
@@ -137,7 +137,7 @@ impl<'a> Attempt<'a> {
         let Self { link, idle_tail, .. } = &mut self;
         link.read_rest(|_, chunk| idle_tail.take(chunk));
         let mut refused = Ok(());
-        self.link.say(|into| refused = outgoing::task(into, &self.id, &self.work, &done));
+        self.link.say(|into| refused = outgoing::task(into, &self.id, &self.work, &earlier));
         if let Err(why) = refused {
             return AttemptResult::failed_with(
                 ErrorClass::Permanent,

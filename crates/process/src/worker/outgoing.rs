@@ -7,6 +7,8 @@ use ostler_core::{MAX_NESTING, is_too_deep};
 use ostler_exec::Work;
 use serde::de::IgnoredAny;
 
+use super::steps::Earlier;
+
 /// Bytes of one frame, without its newline.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 /// The protocol version.
@@ -29,13 +31,9 @@ pub(super) enum Unsendable {
     TooLarge,
 }
 
-/// A task, with the steps that earlier attempts completed.
-pub(super) fn task(
-    into: &mut Vec<u8>,
-    id: &str,
-    work: &Work,
-    steps: &[(String, String)],
-) -> Result<(), Unsendable> {
+/// A task, with what earlier attempts left.
+pub(super) fn task(into: &mut Vec<u8>, id: &str, work: &Work, earlier: &Earlier) -> Result<(), Unsendable> {
+    let steps = &earlier.steps;
     let texts = [work.payload.as_str()].into_iter().chain(steps.iter().map(|(_, value)| value.as_str()));
     for json in texts {
         serde_json::from_str::<IgnoredAny>(json).map_err(|_| Unsendable::NotJson)?;
@@ -51,7 +49,9 @@ pub(super) fn task(
         text(&work.kind),
     );
     let folder = work.folder.as_deref().map_or_else(|| "null".to_owned(), text);
-    let middle = format!(r#","timeout_ms":{timeout_ms},"folder":{folder},"steps":{{"#);
+    let session = earlier.session.as_deref().map_or_else(|| "null".to_owned(), text);
+    let middle =
+        format!(r#","timeout_ms":{timeout_ms},"folder":{folder},"previous_session":{session},"steps":{{"#);
     let steps: Vec<String> =
         steps.iter().map(|(name, value)| format!("{}:{}", text(name), one_line(value))).collect();
     let steps = steps.join(",");
@@ -154,12 +154,14 @@ mod tests {
             json!({"type": "cancel", "id": "T", "token": 3, "reason": "why"})
         );
         assert_eq!(sent(stop), json!({"type": "stop"}));
-        let steps = [("fetched".to_owned(), "{\"n\":\n1}".to_owned()), ("b".to_owned(), "null".to_owned())];
+        let steps =
+            vec![("fetched".to_owned(), "{\"n\":\n1}".to_owned()), ("b".to_owned(), "null".to_owned())];
+        let earlier = Earlier { steps, session: Some("s-1".to_owned()) };
         assert_eq!(
-            sent(|into| task(into, "T", &work("{\"a\":\r\n [1]}"), &steps).expect("it fits")),
+            sent(|into| task(into, "T", &work("{\"a\":\r\n [1]}"), &earlier).expect("it fits")),
             json!({
                 "type": "task", "id": "T", "token": 3, "attempt": 2, "kind": "a \"b\"",
-                "timeout_ms": 300_000, "folder": "/tmp/x", "payload": {"a": [1]},
+                "timeout_ms": 300_000, "folder": "/tmp/x", "payload": {"a": [1]}, "previous_session": "s-1",
                 "steps": {"fetched": {"n": 1}, "b": null},
             })
         );
@@ -168,15 +170,16 @@ mod tests {
     #[test]
     fn a_task_that_is_no_frame_is_not_sent() {
         let mut bytes = Vec::new();
+        let none = Earlier::default();
         for wrong in ["", "{", "a\nb", "1 2"] {
-            assert_eq!(task(&mut bytes, "T", &work(wrong), &[]), Err(Unsendable::NotJson), "{wrong}");
+            assert_eq!(task(&mut bytes, "T", &work(wrong), &none), Err(Unsendable::NotJson), "{wrong}");
         }
         let deep = "[".repeat(MAX_NESTING + 1) + &"]".repeat(MAX_NESTING + 1);
-        assert_eq!(task(&mut bytes, "T", &work(&deep), &[]), Err(Unsendable::TooDeep));
-        let steps = [("a".to_owned(), deep)];
+        assert_eq!(task(&mut bytes, "T", &work(&deep), &none), Err(Unsendable::TooDeep));
+        let steps = Earlier { steps: vec![("a".to_owned(), deep)], session: None };
         assert_eq!(task(&mut bytes, "T", &work("1"), &steps), Err(Unsendable::TooDeep));
         let large = format!("\"{}\"", "x".repeat(MAX_FRAME_BYTES));
-        assert_eq!(task(&mut bytes, "T", &work(&large), &[]), Err(Unsendable::TooLarge));
+        assert_eq!(task(&mut bytes, "T", &work(&large), &none), Err(Unsendable::TooLarge));
         assert!(bytes.is_empty());
     }
 }

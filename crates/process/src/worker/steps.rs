@@ -1,4 +1,4 @@
-//! Steps of an attempt on a worker: those that earlier attempts completed, and those that it saves.
+//! Steps of an attempt on a worker: what earlier attempts left, and the steps that it saves.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,16 +11,26 @@ use tokio::time::Sleep;
 /// A step that is being saved, with its name.
 pub(super) type Saving = Pin<Box<dyn Future<Output = (String, Result<(), StepError>)> + Send>>;
 
-/// The steps that earlier attempts completed. A first attempt has none, and makes no query.
-pub(super) async fn earlier_steps(
+/// What earlier attempts left for this one.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    /// The steps that they completed, with their values.
+    pub(super) steps: Vec<(String, String)>,
+    /// The id of the last conversation.
+    pub(super) session: Option<String>,
+}
+
+/// What earlier attempts left. A first attempt has nothing, and makes no query.
+pub(super) async fn earlier(
     control: &Control,
     timeout: Duration,
     timer: Pin<&mut Sleep>,
-) -> Result<Vec<(String, String)>, AttemptResult> {
-    let Some(store) = control.steps.store() else { return Ok(Vec::new()) };
+) -> Result<Earlier, AttemptResult> {
+    let Some(store) = control.steps.store() else { return Ok(Earlier::default()) };
+    let read = async { Ok(Earlier { steps: store.done().await?, session: store.previous_session().await? }) };
     let done = tokio::select! {
         biased;
-        done = store.done() => done,
+        done = read => done,
         () = control.cancel.cancelled() => return Err(AttemptResult::cancelled()),
         () = timer => return Err(AttemptResult::too_long(timeout)),
     };

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ostler_core::{ErrorClass, EventBody, Level, LogStream, Outcome};
 use ostler_exec::conformance::run;
 use ostler_exec::{
-    AttemptResult, Control, EventReceiver, Executor, Served, StepError, StepStore, Steps, Work, event_channel,
+    AttemptResult, Control, EventReceiver, Executor, OutputRedaction, Secret, Secrets, Served, StepError,
+    StepStore, Steps, Work, event_channel,
 };
 use ostler_process::ProcessPolicy;
 
@@ -88,6 +89,30 @@ async fn what_a_handler_says_and_prints_is_kept_and_its_steps_are_durable() {
         );
         let warned = |note: &EventBody| matches!(note, EventBody::Warning { text } if text.contains("the step \"extra\" failed"));
         assert!(received.iter().any(warned), "{received:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_has_the_secrets_of_its_pool_and_the_session_to_resume() {
+    for policy in [python(), javascript()] {
+        let secret = Secret::new("API_KEY", "sk-Zq7-4711").expect("it is valid");
+        let secrets = Secrets::new(vec![secret], OutputRedaction::Off).expect("they are valid");
+        let desk = Desk::of(ProcessPolicy { secrets, ..policy }).await;
+        let (ended, notes) = desk.run(desk.open().await, task("secret", "\"API_KEY\"")).await;
+        let failure = failure(ended);
+        assert_eq!(failure.class, ErrorClass::QueueStop);
+        assert_eq!(failure.message, "the pool has no secret \"MISSING\"");
+        let said = lines(&notes);
+        assert!(said.contains(&"its value is [secret API_KEY]".to_owned()), "{said:?}");
+        assert!(
+            said.contains(&"value sk-Zq7-4711".to_owned()),
+            "the guard of a pool redacts frames: {said:?}"
+        );
+        for (session, expected) in [(Some("s-1".to_owned()), "\"s-1\""), (None, "null")] {
+            let book = Arc::new(Book { session, ..Book::default() });
+            let ended = with_steps(&desk, &book, task("previous-session", "null")).await.0;
+            assert_eq!(ended.output.as_deref().unwrap_or("null"), expected);
+        }
     }
 }
 

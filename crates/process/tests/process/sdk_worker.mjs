@@ -51,6 +51,12 @@ const WAYS = {
   flood(how, ctx) {
     for (let line = 0; line < how; line += 1) ctx.log("info", `line ${line}`);
   },
+  secret(how, ctx) {
+    console.log(`its value is ${ctx.secret(how)}`);
+    ctx.log("info", `value ${ctx.secret(how)}`);
+    ctx.secret("MISSING");
+  },
+  "previous-session": (how, ctx) => ctx.previousSession ?? null,
   async steps(how, ctx) {
     console.log("beginning");
     const done = [];

@@ -78,9 +78,19 @@ def steps(how, ctx):
     return done
 
 
+def secret(how, ctx):
+    print("its value is " + ctx.secret(how))
+    ctx.log("info", "value " + ctx.secret(how))
+    ctx.secret("MISSING")
+
+
+def previous_session(how, ctx):
+    return ctx.previous_session
+
+
 WAYS = {
     "echo": echo, "fail": fail, "raise": panics, "hang": hang, "stop": stop, "finish": finish, "finish-after": finish_after,
-    "big": big, "flood": flood, "steps": steps,
+    "big": big, "flood": flood, "steps": steps, "secret": secret, "previous-session": previous_session,
 }  # fmt: skip
 
 worker.run()

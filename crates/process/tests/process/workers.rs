@@ -30,7 +30,8 @@ async fn a_task_comes_as_the_protocol_says() {
         frame,
         json!({
             "type": "task", "id": work.task.to_string(), "token": 7, "attempt": 2, "kind": "k",
-            "payload": {"do": "frame", "how": {"a": 1}}, "timeout_ms": 60_000, "folder": "/tmp", "steps": {},
+            "payload": {"do": "frame", "how": {"a": 1}}, "timeout_ms": 60_000, "folder": "/tmp",
+            "previous_session": null, "steps": {},
         })
     );
 }
@@ -154,6 +155,7 @@ pub(crate) struct Book {
     pub(crate) done: HashMap<String, String>,
     pub(crate) saved: Mutex<Vec<(String, String)>>,
     pub(crate) refuses: Option<StepError>,
+    pub(crate) session: Option<String>,
 }
 
 #[async_trait]
@@ -164,6 +166,10 @@ impl StepStore for Book {
 
     async fn done(&self) -> Result<Vec<(String, String)>, StepError> {
         Ok(self.done.clone().into_iter().collect())
+    }
+
+    async fn previous_session(&self) -> Result<Option<String>, StepError> {
+        Ok(self.session.clone())
     }
 
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {
@@ -185,9 +191,10 @@ async fn with_steps(desk: &Desk, book: &Arc<Book>, work: Work) -> AttemptResult 
 #[tokio::test]
 async fn steps_are_kept_before_they_are_answered_and_come_back_with_the_next_attempt() {
     let desk = Desk::well().await;
-    let book = Arc::new(Book { done: [("old".into(), "[1]".into())].into(), ..Book::default() });
+    let (done, session) = ([("old".into(), "[1]".into())].into(), Some("s-1".into()));
+    let book = Arc::new(Book { done, session, ..Book::default() });
     let frame = value(with_steps(&desk, &book, task("frame", "null")).await);
-    assert_eq!(frame["steps"], json!({"old": [1]}));
+    assert_eq!((&frame["steps"], &frame["previous_session"]), (&json!({"old": [1]}), &json!("s-1")));
     let work = task("steps", "[[\"a\",{\"n\":1}],[\"b\",null],[\"old\",2]]");
     assert_eq!(value(with_steps(&desk, &book, work).await), json!(["saved", "saved", "saved"]));
     let saved = book.saved.lock().expect("no test panicked").clone();

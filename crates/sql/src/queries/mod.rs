@@ -6,7 +6,7 @@ mod list;
 use ostler_core::{
     Attempt, AttemptEnd, Conversation, Ending, SessionId, StateName, Step, TaskId, Timestamp, WorkerId,
 };
-use ostler_store::views::{TaskDetail, TaskRef};
+use ostler_store::views::{TalkSession, TaskDetail, TaskRef};
 
 use crate::chunks;
 use crate::codec::failure_from;
@@ -39,12 +39,17 @@ pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<T
     }
     let (mut attempts, steps) = (attempts(snapshot, slot).await?, steps(snapshot, slot).await?);
     let mut conversations = events::conversations(snapshot, slot).await?;
+    let session = |(token, talk): (&u64, &Conversation)| {
+        Some(TalkSession { token: *token, session: talk.session.clone()? })
+    };
+    let mut talks: Vec<TalkSession> = conversations.iter().filter_map(session).collect();
+    talks.sort_unstable_by_key(|talk| talk.token);
     for attempt in &mut attempts {
         attempt.conversation = conversations.remove(&attempt.token).unwrap_or_default();
     }
     let after = snapshot.rows(AFTER, params![slot]).await?;
     let after = after.iter().map(|row| row.get(0).map(TaskId)).collect::<Result<_, _>>()?;
-    Ok(Some(TaskDetail { task, attempts, steps, after }))
+    Ok(Some(TaskDetail { task, attempts, steps, after, talks }))
 }
 
 async fn attempts<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Attempt>, S::Error> {

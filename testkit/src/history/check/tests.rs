@@ -116,7 +116,10 @@ fn stored(id: TaskId, state: State) -> StoredTask {
         last_failure_at: None,
         last_failure: None,
     };
-    StoredTask { detail: TaskDetail { task, attempts: vec![], steps: vec![], after: vec![] }, events: vec![] }
+    StoredTask {
+        detail: TaskDetail { task, attempts: vec![], steps: vec![], after: vec![], talks: vec![] },
+        events: vec![],
+    }
 }
 
 fn attempt(number: u32, token: u64, ending: Option<Ending>) -> Attempt {
