@@ -1,7 +1,9 @@
 //! Context: a handler's view of the attempt that it runs.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ostler_core::{EventBody, Level, LogStream, Role, TaskId, ToolStatus, Usage};
@@ -12,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventSender, Sent};
+use crate::files;
 use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
 
@@ -186,6 +189,49 @@ impl Context {
         let _ = self.events.send(event).await;
     }
 
+    /// Records a file that the handler has written into the task's folder: its path within the folder, its size and its SHA-256.
+    /// It is part of the attempt's record, up to 1,000 files.
+    ///
+    /// # Errors
+    /// When the task has no folder, or the path does not lead to a regular file in it.
+    pub async fn file(&self, path: impl AsRef<Path>) -> Result<(), TaskError> {
+        let path = path.as_ref().to_owned();
+        let folder = files::own_folder(self.folder(), &path)?;
+        let event = self.read_file(move |stopped| files::read(&folder, &path, stopped)).await?;
+        self.events.say(event);
+        Ok(())
+    }
+
+    /// Writes a file into the task's folder, and records it like [`file`](Self::file). A file of this name is replaced.
+    ///
+    /// # Errors
+    /// When the task has no folder, the name leads out of it, or the file cannot be written.
+    pub async fn write_file(
+        &self,
+        name: impl AsRef<Path>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<(), TaskError> {
+        let (name, bytes) = (name.as_ref().to_owned(), bytes.into());
+        let folder = files::own_folder(self.folder(), &name)?;
+        let written = move |stopped: &AtomicBool| {
+            files::write(&folder, &name, &bytes)?;
+            files::read(&folder, &name, stopped)
+        };
+        self.events.say(self.read_file(written).await?);
+        Ok(())
+    }
+
+    /// Reads on a thread of its own. Dropping the future stops the reading.
+    async fn read_file<F>(&self, read: F) -> Result<EventBody, TaskError>
+    where
+        F: FnOnce(&AtomicBool) -> Result<EventBody, TaskError> + Send + 'static,
+    {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let _stops = StopOnDrop(Arc::clone(&stopped));
+        let reading = tokio::task::spawn_blocking(move || read(&stopped));
+        reading.await.unwrap_or_else(|_| Err(TaskError::transient("the reading of a file was stopped")))
+    }
+
     /// Runs a step of the task once: its result is durable before this returns, and a later attempt gets the saved result instead of
     /// running the step again. Step names are unique within a handler.
     ///
@@ -221,5 +267,14 @@ impl Context {
         R: Future<Output = Result<T, TaskError>>,
     {
         self.steps.take_or_warn(&self.events, name, work).await
+    }
+}
+
+/// Stops a thread that reads a file.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

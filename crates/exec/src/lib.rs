@@ -16,6 +16,7 @@ mod context;
 mod contract;
 mod error;
 mod events;
+mod files;
 mod inline;
 mod liveness;
 mod secrets;
@@ -32,6 +33,7 @@ pub use error::TaskError;
 pub use events::{
     EventReceiver, EventSender, MAX_FILES, MAX_STDOUT_PIECES, QueuedEvent, Receipt, Sent, event_channel,
 };
+pub use files::file_event;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
 pub use secrets::{

@@ -4,7 +4,7 @@
 //! nothing but regular files.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path};
 use std::pin::Pin;
@@ -13,17 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ostler_core::EventBody;
-use ostler_exec::MAX_FILES;
+use ostler_exec::{MAX_FILES, file_event};
 use rustix::fs::{FileType, Mode, OFlags, openat2};
-use sha2::{Digest as _, Sha256};
 
 use crate::folders::TaskFolder;
 use crate::walk::{INSIDE, Walk};
 
 /// Files and folders visited, at most.
 const MAX_LOOKED_AT: usize = 100_000;
-/// Bytes per read.
-const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Glob patterns for files, such as `*.pdf` or `pages/**/*.png`. `*` does not cross folders.
 #[derive(Clone, Debug)]
@@ -161,25 +158,8 @@ fn matching<'a>(
 
 fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<EventBody> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let mut file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let (mut digest, mut size) = (Sha256::new(), 0);
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        if stopped.load(Ordering::Relaxed) {
-            return Err(io::Error::other("there is no time left to read it"));
-        }
-        let read = file.read(&mut chunk)?;
-        if read == 0 {
-            break;
-        }
-        digest.update(&chunk[..read]);
-        size += read as u64;
-    }
-    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(EventBody::File { path: path.to_string_lossy().into_owned(), size, sha256 })
+    let file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
+    file_event(file, path, stopped)
 }
 
 #[cfg(test)]

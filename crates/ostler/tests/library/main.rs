@@ -1,6 +1,7 @@
 //! The library as its users call it, on real stores. Tests with a `Twin` start this program again as another process.
 
 mod callbacks;
+mod files;
 mod five_steps;
 mod kills;
 mod limits;
