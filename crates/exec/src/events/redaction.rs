@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::time::Duration;
 
 use ostler_core::{EventBody, EventKind, LogStream, Role};
@@ -20,10 +21,15 @@ const MAX_HELD: Duration = Duration::from_secs(1);
 const MAX_HELD_EVENTS: u64 = 64;
 
 /// The secrets of an attempt, and the texts that may end with the beginning of one.
-#[derive(Debug)]
 pub(super) struct EventRedaction {
     secrets: Secrets,
     open: Vec<OpenText>,
+}
+
+impl fmt::Debug for EventRedaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRedaction").field("secrets", &self.secrets).finish_non_exhaustive()
+    }
 }
 
 /// Whether an event is recorded.
@@ -80,7 +86,6 @@ impl TextStream {
 }
 
 /// The end of a text, which may be the beginning of a secret.
-#[derive(Debug)]
 struct OpenText {
     stream: TextStream,
     pieces: Vec<Piece>,
@@ -88,7 +93,6 @@ struct OpenText {
 }
 
 /// The end of an event's text that is not decided, or all of it.
-#[derive(Debug)]
 struct Piece {
     number: u64,
     rest: String,

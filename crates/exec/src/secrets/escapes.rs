@@ -46,7 +46,7 @@ impl DecodedText {
 
     /// The index of the first byte that begins at this source offset or behind it.
     pub(super) fn index(&self, source: usize) -> usize {
-        self.starts.partition_point(|start| *start < source)
+        self.starts.partition_point(|start| *start < source).min(self.bytes.len())
     }
 
     /// The last source offset up to this one at which a character or an escape begins.

@@ -16,8 +16,10 @@ const MAX_ESCAPE_LEVELS: usize = 2;
 /// The longest usual form of one byte in such a text.
 const MAX_FORM_BYTES: usize = "\\\\u0000".len();
 
+/// Bytes that are decoded at once: a decoded text takes many times its size.
+const WINDOW_BYTES: usize = 64 * 1024;
+
 /// Finds the values of secrets.
-#[derive(Debug)]
 pub(crate) struct Redactor {
     values: Vec<Vec<u8>>,
     /// What replaces each value.
@@ -33,6 +35,12 @@ pub(crate) struct Redactor {
 pub(crate) struct FoundSecret {
     pub(crate) range: Range<usize>,
     value: usize,
+}
+
+impl FoundSecret {
+    fn moved(self, by: usize) -> Self {
+        Self { range: self.range.start + by..self.range.end + by, ..self }
+    }
 }
 
 /// The values in a text that may go on.
@@ -90,25 +98,33 @@ impl Redactor {
 
     /// Finds the values, from the beginning, without overlaps.
     pub(crate) fn find(&self, text: &[u8], end: TextEnd) -> Findings {
-        let decoded = decoded(text, end);
-        let mut open: Vec<usize> = match end {
-            TextEnd::Final => Vec::new(),
-            TextEnd::Open => {
-                let plain = self.open_ends(text);
-                let escaped = decoded.iter().flat_map(|form| {
-                    let starts = self.open_ends(&form.bytes).map(|at| form.starts[at]);
-                    starts.chain(form.incomplete)
-                });
-                plain.chain(escaped).collect()
+        let (mut found, mut from, mut size) = (Vec::new(), 0, WINDOW_BYTES);
+        loop {
+            let until = text.len().min(from + size);
+            let window_end = if until == text.len() { end } else { TextEnd::Open };
+            let part = self.find_in_window(&text[from..until], window_end);
+            found.extend(part.found.into_iter().map(|one| one.moved(from)));
+            from += part.undecided;
+            if until == text.len() {
+                return Findings { found, undecided: from };
             }
-        };
-        open.sort_unstable();
+            // A window that is the beginning of a value from its first byte on is too small.
+            size = if part.undecided == 0 { size * 2 } else { WINDOW_BYTES };
+        }
+    }
+
+    fn find_in_window(&self, text: &[u8], end: TextEnd) -> Findings {
+        let decoded = decoded(text, end);
         let mut searches: Vec<Search<'_>> = Vec::with_capacity(1 + MAX_ESCAPE_LEVELS);
         searches.push(Search { form: Form::Plain(text), next: Next::Unknown });
         searches.extend(decoded.iter().map(|form| Search { form: Form::Decoded(form), next: Next::Unknown }));
         let (mut found, mut at) = (Vec::new(), 0);
+        let undecided_from = |at| match end {
+            TextEnd::Final => text.len(),
+            TextEnd::Open => self.open_end(text, &decoded, at),
+        };
+        let mut undecided = undecided_from(at);
         loop {
-            let undecided = open.iter().copied().find(|start| *start >= at).unwrap_or(text.len());
             let nearest = searches
                 .iter_mut()
                 .filter_map(|search| search.from(at, &self.automaton))
@@ -117,6 +133,9 @@ impl Redactor {
                 Some(one) if one.range.start < undecided => {
                     at = one.range.end;
                     found.push(one);
+                    if undecided < at {
+                        undecided = undecided_from(at);
+                    }
                 }
                 Some(_) | None => {
                     // Within an escape, what follows could not be decoded.
@@ -127,14 +146,24 @@ impl Redactor {
         }
     }
 
+    /// The first place from `at` on where the rest of the text may be the beginning of a value, in any of its forms.
+    fn open_end(&self, text: &[u8], decoded: &[DecodedText], at: usize) -> usize {
+        let plain = self.beginning_at_end(text, at);
+        let escaped = decoded.iter().flat_map(|form| {
+            let begins = self.beginning_at_end(&form.bytes, form.index(at));
+            [begins.map(|at| form.starts[at]), form.incomplete.filter(|start| *start >= at)]
+        });
+        escaped.chain([plain]).flatten().min().unwrap_or(text.len())
+    }
+
     /// Where the text ends with the beginning of a value.
-    fn open_ends<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    fn beginning_at_end(&self, text: &[u8], from: usize) -> Option<usize> {
         let begins = |at: &usize| {
             let rest = &text[*at..];
             self.begins[usize::from(rest[0])]
                 && self.values.iter().any(|value| value.len() > rest.len() && value.starts_with(rest))
         };
-        (text.len().saturating_sub(self.longest - 1)..text.len()).filter(begins)
+        (text.len().saturating_sub(self.longest - 1).max(from)..text.len()).find(begins)
     }
 }
 

@@ -1,16 +1,23 @@
 //! Redaction of a stream of bytes, such as the output of a child: a value may be split over any number of chunks.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use super::Secrets;
 use super::escapes::TextEnd;
 
 /// Redacts a stream. It holds back only what may be the beginning of a secret.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct RedactedStream {
     secrets: Secrets,
     /// What may be the beginning of a secret. Never longer than one.
     held: Vec<u8>,
+}
+
+impl fmt::Debug for RedactedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedactedStream").field("secrets", &self.secrets).finish_non_exhaustive()
+    }
 }
 
 impl RedactedStream {

@@ -98,6 +98,18 @@ fn a_stream_holds_back_only_what_may_be_a_secret() {
 }
 
 #[test]
+fn long_texts_are_searched_in_parts_and_no_value_is_missed_between_them() {
+    let long = "k".repeat(100_000 - 1) + "!";
+    let all = secrets(&[("KEY", "ab\ncdéf/"), ("LONG", &long[50_000..])]);
+    for before in 65_520..65_540 {
+        let text = format!("{}ab\\ncd\\u00e9f/ end", "x".repeat(before));
+        assert_eq!(all.redact(&text).len(), before + "[secret KEY] end".len(), "{before}");
+    }
+    let text = format!("{}{}", "k".repeat(70_000), &long[50_000..]);
+    assert_eq!(all.redact(&text), "k".repeat(70_000) + "[secret LONG]");
+}
+
+#[test]
 fn names_and_values_are_checked_and_no_error_or_debug_output_has_a_value() {
     let secret = Secret::new("KEY", "hunter2-hunter2").expect("it is valid");
     let all = Secrets::new(vec![secret.clone()], OutputRedaction::On).expect("they are valid");

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ostler_core::{Id, TaskId, WorkerId};
 use ostler_exec::conformance::{Behaviour, Fixture, Report, act, run};
-use ostler_exec::{Choice, Executor, Inline, Runtimes, ThreadPolicy, Threads, Work};
+use ostler_exec::{
+    Choice, Executor, Inline, OutputRedaction, Runtimes, Secret, Secrets, ThreadPolicy, Threads, Work,
+};
 
 struct Rust(Arc<dyn Executor>);
 
@@ -41,6 +43,14 @@ fn all_held(name: &str, report: &Report) {
 async fn inline_passes() {
     let report = run(|| Arc::new(Rust(Arc::new(Inline::new().handle("act", act))))).await;
     all_held("inline", &report);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_executor_with_secrets_passes() {
+    let secret = Secret::new("API_KEY", "sk-1234567890").expect("it is valid");
+    let secrets = Secrets::new(vec![secret], OutputRedaction::On).expect("they are valid");
+    let guarded = || secrets.clone().guard(Arc::new(Inline::new().handle("act", act)));
+    all_held("with secrets", &run(|| Arc::new(Rust(guarded()))).await);
 }
 
 fn threads(choice: Choice, runtimes: Runtimes) -> Arc<dyn Fixture> {
