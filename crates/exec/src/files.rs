@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// When it is not a regular file, or cannot be read.
 pub fn file_event(mut file: File, path: &Path, stopped: &AtomicBool) -> io::Result<EventBody> {
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let (mut digest, mut size) = (Sha256::new(), 0);
     let mut chunk = vec![0; CHUNK_BYTES];

@@ -105,7 +105,7 @@ fn a_check_a_doctor_and_an_error_name_secrets_and_have_no_values() {
         "[secrets]\nLEFT = \"${REAL_KEY}\"\n[pool.a]\nexecutor = \"command\"\ncommand = [\"true\"]\n",
     );
     let examined = run(&place, &["doctor", "--config", "more.toml", "--json"]);
-    let findings: Vec<Value> = examined.json()["findings"].as_array().cloned().expect("a list");
+    let findings: Vec<Value> = examined.json().as_array().cloned().expect("a list");
     let unused = findings.iter().find(|finding| finding["code"] == "secret-unused");
     assert!(
         unused.is_some_and(|finding| finding["sentence"] == "secrets.LEFT: no pool has it"),

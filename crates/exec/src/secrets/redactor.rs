@@ -116,8 +116,10 @@ impl Redactor {
     fn find_in_window(&self, text: &[u8], end: TextEnd) -> Findings {
         let decoded = decoded(text, end);
         let mut searches: Vec<Search<'_>> = Vec::with_capacity(1 + MAX_ESCAPE_LEVELS);
-        searches.push(Search { form: Form::Plain(text), next: Next::Unknown });
-        searches.extend(decoded.iter().map(|form| Search { form: Form::Decoded(form), next: Next::Unknown }));
+        searches.push(Search { form: Form::Plain(text), next: NextFound::Unknown });
+        searches.extend(
+            decoded.iter().map(|form| Search { form: Form::Decoded(form), next: NextFound::Unknown }),
+        );
         let (mut found, mut at) = (Vec::new(), 0);
         let undecided_from = |at| match end {
             TextEnd::Final => text.len(),
@@ -184,7 +186,7 @@ fn decoded(text: &[u8], end: TextEnd) -> Vec<DecodedText> {
 /// The search for values in one form of a text.
 struct Search<'a> {
     form: Form<'a>,
-    next: Next,
+    next: NextFound,
 }
 
 enum Form<'a> {
@@ -193,7 +195,7 @@ enum Form<'a> {
 }
 
 /// The next value of a form.
-enum Next {
+enum NextFound {
     Unknown,
     At(FoundSecret),
     None,
@@ -203,16 +205,16 @@ impl Search<'_> {
     /// The first value at this source offset or behind it.
     fn from(&mut self, at: usize, automaton: &AhoCorasick) -> Option<FoundSecret> {
         let is_behind = match &self.next {
-            Next::None => return None,
-            Next::Unknown => false,
-            Next::At(found) => found.range.start >= at,
+            NextFound::None => return None,
+            NextFound::Unknown => false,
+            NextFound::At(found) => found.range.start >= at,
         };
         if !is_behind {
-            self.next = self.look(at, automaton).map_or(Next::None, Next::At);
+            self.next = self.look(at, automaton).map_or(NextFound::None, NextFound::At);
         }
         match &self.next {
-            Next::At(found) => Some(found.clone()),
-            Next::Unknown | Next::None => None,
+            NextFound::At(found) => Some(found.clone()),
+            NextFound::Unknown | NextFound::None => None,
         }
     }
 
