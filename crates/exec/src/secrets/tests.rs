@@ -119,7 +119,7 @@ fn names_and_values_are_checked_and_no_error_or_debug_output_has_a_value() {
         ("1A", "12345678", SecretError::Name),
         ("A-B", "12345678", SecretError::Name),
         ("A", " \n", SecretError::Empty("A".into())),
-        ("A", "1234\0567", SecretError::Nul("A".into())),
+        ("A", "1234-\0-567", SecretError::Nul("A".into())),
         ("A", &"x".repeat(MAX_SECRET_BYTES + 1), SecretError::TooLong("A".into())),
     ] {
         assert_eq!(Secret::new(name, value), Err(error));
