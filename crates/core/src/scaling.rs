@@ -31,8 +31,10 @@ pub struct PoolLoad {
     /// All its workers: starting, idle and busy.
     pub total: u32,
     pub idle: u32,
-    /// Workers that are still starting. Each will take one task, so that a slow start does not demand more workers.
+    /// Workers that are still starting. Each will take `per_worker` tasks, so that a slow start does not demand more workers.
     pub starting: u32,
+    /// How many tasks a worker runs at once.
+    pub per_worker: u32,
     /// Ready tasks without a worker.
     pub waiting: u32,
     /// How long the longest-idle worker has been idle.
@@ -77,8 +79,9 @@ fn demanded(policy: &ScalePolicy, load: &PoolLoad) -> u32 {
     }
     // With no worker at all, one task is enough: otherwise it would wait indefinitely for more tasks.
     let enough = if load.total == 0 { 1 } else { policy.scale_up_at.max(1) };
-    let unserved = load.waiting.saturating_sub(load.starting);
-    if unserved >= enough { unserved } else { 0 }
+    let per_worker = load.per_worker.max(1);
+    let unserved = load.waiting.saturating_sub(load.starting.saturating_mul(per_worker));
+    if unserved >= enough { unserved.div_ceil(per_worker) } else { 0 }
 }
 
 /// Whether one idle worker should stop. Not while a task waits: the idle worker is about to take it, and without
@@ -100,6 +103,7 @@ mod tests {
         total: 2,
         idle: 2,
         starting: 0,
+        per_worker: 1,
         waiting: 0,
         oldest_idle_for: Duration::ZERO,
         memory: MemoryPressure::Free,
@@ -142,6 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn as_many_workers_come_as_the_tasks_fill() {
+        let busy = PoolLoad { idle: 0, per_worker: 50, ..QUIET };
+        assert_eq!(scale(&POLICY, &PoolLoad { waiting: 3, ..busy }), Scale::Up(1));
+        assert_eq!(scale(&POLICY, &PoolLoad { waiting: 50, ..busy }), Scale::Up(1));
+        assert_eq!(scale(&POLICY, &PoolLoad { waiting: 51, ..busy }), Scale::Up(2));
+        let starting = PoolLoad { total: 3, starting: 1, ..busy };
+        assert_eq!(
+            scale(&POLICY, &PoolLoad { waiting: 52, ..starting }),
+            Scale::Hold,
+            "one of them is coming"
+        );
+        assert_eq!(scale(&POLICY, &PoolLoad { waiting: 53, ..starting }), Scale::Up(1));
+    }
+
+    #[test]
     fn a_pool_with_no_worker_starts_one_for_one_task() {
         let from_zero = ScalePolicy { min: 0, ..POLICY };
         let empty = PoolLoad { total: 0, idle: 0, ..QUIET };
@@ -181,10 +200,11 @@ mod tests {
                         timeouts.iter().flat_map(|a| timeouts.map(|b| (*a, b)))
                     {
                         for memory in [MemoryPressure::Free, MemoryPressure::Tight] {
-                            all.push((
-                                ScalePolicy { min, max, scale_up_at, idle_timeout },
-                                PoolLoad { total, idle, starting, waiting, oldest_idle_for, memory },
-                            ));
+                            for per_worker in [1, 2] {
+                                let policy = ScalePolicy { min, max, scale_up_at, idle_timeout };
+                                let load = PoolLoad { total, idle, starting, per_worker, waiting, ..QUIET };
+                                all.push((policy, PoolLoad { oldest_idle_for, memory, ..load }));
+                            }
                         }
                     }
                 }

@@ -17,6 +17,7 @@ use crate::events::{EventSender, Sent};
 use crate::files;
 use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
+use crate::task_calls::{Submission, TaskCallError, TaskCalls, TaskInfo};
 
 /// The attempt that a handler runs.
 #[derive(Clone, Debug)]
@@ -31,6 +32,7 @@ pub struct Context {
     events: EventSender,
     steps: Steps,
     secrets: Secrets,
+    tasks: TaskCalls,
 }
 
 impl Context {
@@ -46,6 +48,7 @@ impl Context {
             events: control.events.clone(),
             steps: control.steps.clone(),
             secrets: control.secrets.clone(),
+            tasks: control.tasks.clone(),
         }
     }
 
@@ -182,6 +185,23 @@ impl Context {
     pub async fn previous_session(&self) -> Result<Option<String>, TaskError> {
         let read = self.steps.previous_session().await;
         read.map_err(|error| TaskError::transient(format!("the previous session cannot be read: {error}")))
+    }
+
+    /// Submits another task, which is durable when this returns its id. A later attempt that submits the same again (queue, kind and
+    /// payload) gets the same task, and so does one with the same key or id.
+    ///
+    /// # Errors
+    /// When it was not submitted: transient if the queue is full, the store is unavailable or the lease is lost.
+    pub async fn submit(&self, task: Submission) -> Result<TaskId, TaskError> {
+        self.tasks.submit(task).await.map_err(TaskCallError::into_task_error)
+    }
+
+    /// Looks up a task: its state, output and last error. `None`: there is no such task.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn look_up(&self, task: TaskId) -> Result<Option<TaskInfo>, TaskError> {
+        self.tasks.look_up(task).await.map_err(TaskCallError::into_task_error)
     }
 
     /// An event of an attempt that is over is dropped: nothing of it counts any more.

@@ -1,15 +1,17 @@
 //! The executor contract: how a pool runs attempts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, Outcome, TaskId, WorkerId};
+use ostler_core::{ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::EventSender;
 use crate::secrets::Secrets;
 use crate::steps::Steps;
+use crate::task_calls::TaskCalls;
 
 /// One attempt to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +49,12 @@ pub struct Control {
     pub steps: Steps,
     /// The secrets of the pool.
     pub secrets: Secrets,
+    /// Submits and looks up tasks.
+    pub tasks: TaskCalls,
 }
 
 impl Control {
-    /// Signals that are not set, steps that are not saved, and no secrets.
+    /// Signals that are not set, steps that are not saved, no secrets and no other tasks.
     #[must_use]
     pub fn new(events: EventSender) -> Self {
         Self {
@@ -59,6 +63,7 @@ impl Control {
             events,
             steps: Steps::ephemeral(),
             secrets: Secrets::default(),
+            tasks: TaskCalls::refused(),
         }
     }
 }
@@ -174,6 +179,18 @@ impl AttemptResult {
         }
     }
 
+    /// The worker died with several attempts in flight, and nothing tells which one was to blame: as if the node had died.
+    #[must_use]
+    pub const fn worker_died() -> Self {
+        Self {
+            outcome: Outcome::NodeDied,
+            output: None,
+            slot: WorkerFate::Dead,
+            classing: ClassSource::Given,
+            shortage: None,
+        }
+    }
+
     /// The work was not started, because the node lacks a resource that any work needs here: descriptors, memory, processes. `what` is
     /// a sentence that names it.
     #[must_use]
@@ -247,6 +264,21 @@ pub trait Executor: Send + Sync {
     /// workers than that.
     fn capacity(&self) -> Option<usize> {
         None
+    }
+
+    /// The maximum number of attempts that one worker runs at once, as configured.
+    fn per_worker(&self) -> usize {
+        1
+    }
+
+    /// How many attempts an open worker runs at once.
+    fn slots(&self, _worker: WorkerId) -> usize {
+        1
+    }
+
+    /// Policy values by kind that come with the handlers. Those of the config win.
+    fn kind_options(&self) -> BTreeMap<String, Overrides> {
+        BTreeMap::new()
     }
 
     /// Starts a worker, before its first attempt. Only executors whose workers are separate entities,

@@ -21,6 +21,7 @@ mod inline;
 mod liveness;
 mod secrets;
 mod steps;
+mod task_calls;
 mod thread;
 mod unresponsive;
 
@@ -41,4 +42,5 @@ pub use secrets::{
     is_variable_name,
 };
 pub use steps::{StepError, StepLookup, StepStore, Steps};
+pub use task_calls::{Submission, TaskCallError, TaskCalls, TaskDesk, TaskInfo};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

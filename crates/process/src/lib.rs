@@ -33,4 +33,4 @@ pub use command::{
 pub use folders::Folders;
 pub use kinds::{CommandKind, ProcessKind};
 pub use memory::Gauge;
-pub use worker::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};
+pub use worker::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Ending, ErrorClass, Outcome, WorkerId};
-use ostler_exec::{AttemptResult, Control, EventReceiver, Steps, Work, WorkerFate, event_channel};
+use ostler_core::{Ending, ErrorClass, Outcome, TaskId, WorkerId};
+use ostler_exec::{AttemptResult, Control, EventReceiver, Steps, TaskCalls, Work, WorkerFate, event_channel};
 use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
@@ -13,14 +13,16 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{MemoryGauge, PoolConfig, StartMode};
 use crate::event_writer::write_events;
 use crate::finisher::Finisher;
+use crate::handler_options::HandlerOptions;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
 use crate::steps::AttemptSteps;
+use crate::task_desk::AttemptTasks;
 use crate::workers::ClaimedTask;
 
 /// A task that has seen this many node deaths runs alone among such tasks. A single death may have had any cause, and
 /// long-running work should not have to queue for it.
-const ALONE_AFTER_DEATHS: u32 = 2;
+pub(crate) const ALONE_AFTER_DEATHS: u32 = 2;
 
 /// The pool context: shared by all attempts of a pool.
 pub(crate) struct PoolContext {
@@ -34,10 +36,12 @@ pub(crate) struct PoolContext {
     /// the others down repeatedly.
     pub(crate) suspects: Mutex<()>,
     pub(crate) stages: HandlerRuntimes,
+    pub(crate) options: HandlerOptions,
 }
 
 /// How an attempt ended, as reported to its worker.
 pub(crate) struct AttemptEnding {
+    pub(crate) task: TaskId,
     pub(crate) ending: Ending,
     pub(crate) slot: WorkerFate,
     /// How long it ran; `None` if it did not.
@@ -68,6 +72,7 @@ pub(crate) async fn run(
     if stopped || (durable && !begin(context, lease, worker).await) {
         give_back(context, claimed).await;
         return Some(AttemptEnding {
+            task: lease.task,
             ending: Ending::HandedBack,
             slot: WorkerFate::Reusable,
             took: None,
@@ -89,6 +94,7 @@ pub(crate) async fn run(
     });
     let (sender, events) = event_channel();
     let lost = signals.lost.clone();
+    let desk = AttemptTasks::new(Arc::clone(&context.store), lease, Arc::clone(&claimed.queue));
     let work = Work {
         task: lease.task,
         token: lease.token,
@@ -103,7 +109,9 @@ pub(crate) async fn run(
     };
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
-    let control = Control { cancel: signals.cancel, lost: signals.lost, steps, ..Control::new(sender) };
+    let tasks = TaskCalls::to(Arc::new(desk));
+    let control =
+        Control { cancel: signals.cancel, lost: signals.lost, steps, tasks, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.
@@ -115,7 +123,8 @@ pub(crate) async fn run(
         (_, Outcome::Success) => Outcome::Success,
         // Another node reports the task now, or soon will.
         (Some(StopReason::Lost), _) => {
-            return Some(AttemptEnding { ending: Ending::NodeDied, slot, took, suspect, shortage });
+            let task = lease.task;
+            return Some(AttemptEnding { task, ending: Ending::NodeDied, slot, took, suspect, shortage });
         }
         (Some(StopReason::HandBack), Outcome::Cancelled) => Outcome::HandedBack,
         (Some(StopReason::HandBack | StopReason::Cancelled) | None, outcome) => outcome,
@@ -124,7 +133,7 @@ pub(crate) async fn run(
     let ending = outcome.ending();
     drop(alone);
     context.finisher.report(entrusted.report(outcome, output)).await;
-    Some(AttemptEnding { ending, slot, took, suspect, shortage })
+    Some(AttemptEnding { task: lease.task, ending, slot, took, suspect, shortage })
 }
 
 /// Turns a success whose output no store accepts into a failure that says so: a rejected report would leave the task
@@ -157,10 +166,10 @@ pub(crate) async fn give_up(
     for (entrusted, stop) in overdue {
         let RunningAttempt { worker, timeout, suspect, .. } = entrusted;
         let (outcome, took) = (AttemptResult::too_long(timeout).outcome, Some(entrusted.began.elapsed()));
-        let ending = outcome.ending();
+        let (task, ending) = (entrusted.lease.task(), outcome.ending());
         given_up.push((
             worker,
-            AttemptEnding { ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None },
+            AttemptEnding { task, ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None },
         ));
         if stop != Some(StopReason::Lost) {
             context.finisher.report(entrusted.report(outcome, None)).await;

@@ -133,7 +133,7 @@ impl Prefetch {
 pub struct PoolConfig {
     pub queue: String,
     pub executor: Arc<dyn Executor>,
-    /// How many workers the pool has; each runs one attempt at a time.
+    /// How many workers the pool has. Each runs one attempt at a time, or as many as its executor says.
     pub size: PoolSize,
     pub prefetch: Prefetch,
     /// When the start of an attempt is written.
@@ -283,7 +283,8 @@ impl NodeConfig {
                 ));
             }
         }
-        let most: usize = self.pools.iter().map(|pool| pool.size.max + pool.prefetch.most()).sum();
+        let slots = |pool: &PoolConfig| pool.size.max * pool.executor.per_worker();
+        let most: usize = self.pools.iter().map(|pool| slots(pool) + pool.prefetch.most()).sum();
         if most > MAX_BATCH {
             return refuse(format!(
                 "the pools together could hold {most} tasks (workers and prefetch), but at most {MAX_BATCH} are renewed at \

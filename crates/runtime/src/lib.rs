@@ -11,7 +11,7 @@
 //!   `worker_loop.rs`: one worker. `attempt.rs`: one attempt from start to report. `prefetch.rs`: how far to claim ahead.
 //! - `finisher.rs`: batched reports. `maintenance.rs`: expire, make ready, prune, and report workers.
 //! - `start_backoff.rs`: backoff for workers that fail to start. `recycler.rs`: recycles workers on command.
-//! - `steps.rs`: durable steps of an attempt.
+//! - `steps.rs`: durable steps of an attempt. `task_desk.rs`: tasks that it submits and looks up. `handler_options.rs`: options of handlers.
 //! - `outbox.rs`: delivers outcomes to listeners after the commit.
 //! - `settings_conflict.rs`: compares the queue settings of nodes.
 //! - `schedules.rs`: fires schedules that are due. `ostler-schedule` knows when that is.
@@ -23,6 +23,7 @@ mod attempt;
 mod config;
 mod event_writer;
 mod finisher;
+mod handler_options;
 mod handler_runtime;
 mod heartbeat;
 mod leases;
@@ -47,6 +48,7 @@ mod sizes;
 mod start_backoff;
 mod steps;
 mod store_health;
+mod task_desk;
 mod watched_store;
 mod worker_loop;
 mod worker_sets;

@@ -302,7 +302,7 @@ impl Pool {
             // Beside a suspect, hold no task without a current or upcoming worker.
             self.calm_until = Some(since + CALM);
             let load = self.workers.load();
-            self.give_back(self.workers.take_back(load.idle + load.starting + growth)).await;
+            self.give_back(self.workers.take_back(load.open + load.coming() + growth)).await;
         }
     }
 
@@ -330,8 +330,8 @@ impl Pool {
             return ClaimResult::Later(self.backlog_at);
         }
         self.backlog_at = now + BACKLOG_EVERY;
-        let enough = self.size.borrow().scale_up_at.saturating_add(load.starting);
-        let limit = enough.max(more + load.starting).min(MAX_CLAIM);
+        let enough = self.size.borrow().scale_up_at.saturating_add(load.coming());
+        let limit = enough.max(more * load.per_worker + load.coming()).min(MAX_CLAIM);
         let kinds = self.kinds();
         let counted = tokio::select! {
             counted = self.context.store.backlog(&self.context.pool.queue, &kinds, limit) => counted,
@@ -352,10 +352,10 @@ impl Pool {
         self.size.borrow().scale_up_at > 1 && load.total > 0
     }
 
-    /// How many workers that do not exist yet a claim may count on.
+    /// How many slots of workers that do not exist yet a claim may count on.
     fn growth(&self, load: &SetLoad, now: Instant) -> usize {
         let is_modest = self.grows_by_backlog(load) || is_before(now, self.modest_until);
-        if is_modest { 0 } else { self.openable(load, now) }
+        if is_modest { 0 } else { self.openable(load, now) * load.per_worker }
     }
 
     /// How many workers could still be opened for waiting tasks.
@@ -373,7 +373,7 @@ impl Pool {
             Prefetch::UpTo(bound) => bound,
         };
         let quiet = load.suspects > 0 || is_before(now, self.calm_until) || is_before(now, self.modest_until);
-        if quiet { 0 } else { load.prefetch.ahead(load.total - load.starting, bound) }
+        if quiet { 0 } else { load.prefetch.ahead((load.total - load.starting) * load.per_worker, bound) }
     }
 
     /// Hands back tasks that found no worker in time: the work was longer than estimated, or too few tasks wait for another
@@ -439,12 +439,13 @@ fn room(load: &SetLoad, growth: usize, ahead: usize) -> usize {
     (here + more).min(MAX_CLAIM)
 }
 
-/// The load as the scaling rules see it: an idle worker with a waiting task counts as busy.
+/// The load as the scaling rules see it: an idle worker with waiting tasks counts as busy.
 fn pool_load(load: &SetLoad, backlog: usize, now: Instant, memory: MemoryPressure) -> PoolLoad {
     PoolLoad {
         total: count(load.total),
-        idle: count(load.free()),
+        idle: count(load.spare()),
         starting: count(load.starting),
+        per_worker: count(load.per_worker),
         waiting: count(load.unserved() + backlog),
         oldest_idle_for: load.oldest_idle.map_or(Duration::ZERO, |since| now - since),
         memory,

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attempt::PoolContext;
 use crate::config::{NodeConfig, PoolConfig, TakeOver};
 use crate::finisher::Finisher;
+use crate::handler_options::HandlerOptions;
 use crate::handler_runtime::HandlerRuntimes;
 use crate::heartbeat::LeaseKeeper;
 use crate::leases::StopReason;
@@ -188,6 +189,7 @@ impl NodeSession {
             finisher: finisher.clone(),
             memory: Arc::clone(&config.memory),
             suspects: Mutex::default(),
+            options: HandlerOptions::default(),
         };
         let (size, poll) = (sizes.watch(pool), config.lease.poll);
         let serving = Pool::new(context, self.session, Arc::clone(ids), poll, lifecycle.clone(), size);

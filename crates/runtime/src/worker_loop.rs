@@ -1,4 +1,4 @@
-//! The loop of one worker, from open to close: takes tasks from its worker set, one at a time.
+//! The loop of one worker, from open to close: takes tasks from its worker set, one at a time or as many as it runs at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use ostler_core::{ErrorClass, Failure, WorkerId};
 use ostler_exec::{Executor, WorkerFate, WorkerOpening};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
-use crate::attempt::{self, PoolContext};
+use crate::attempt::{self, AttemptEnding, PoolContext};
 use crate::workers::{NextTask, WorkerSet};
 
 /// How long a worker may take to start: a bound for executors that have none of their own.
@@ -28,43 +29,116 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
         () = bell.notified() => WorkerOpening::Ready,
     };
     match opened {
-        WorkerOpening::Ready => workers.ready(id),
+        WorkerOpening::Ready => {
+            context.options.apply(&context, &workers).await;
+            workers.ready(id);
+        }
         WorkerOpening::Failed(failure) => return workers.failed(failure),
         WorkerOpening::Short(what) => return workers.short(what),
     }
+    let ended = if executor.slots(id) > 1 {
+        side_by_side(&context, &workers, id, &bell).await
+    } else {
+        one_by_one(&context, &workers, id, &bell).await
+    };
+    match ended {
+        // An executor that cannot close its worker in time is not waited for.
+        LoopEnd::Free => drop(tokio::time::timeout(MAX_CLOSING, executor.close(id)).await),
+        LoopEnd::Unresponsive => executor.close(id).await,
+    }
+}
+
+/// How the loop of a worker ended.
+enum LoopEnd {
+    /// It runs nothing, or is gone.
+    Free,
+    /// Its work still blocks it; another worker replaces it. It stays in the set until the work has ended, and a pool that ends does not
+    /// wait for it.
+    Unresponsive,
+}
+
+async fn one_by_one(context: &PoolContext, workers: &WorkerSet, id: WorkerId, bell: &Notify) -> LoopEnd {
     let mut done = None;
     loop {
         match workers.turn(id, done.take(), context.clock.now()) {
             NextTask::Run(waiting) => {
                 // Given up and already replaced.
-                let Some(ended) = attempt::run(&context, *waiting, id).await else { break };
+                let Some(ended) = attempt::run(context, *waiting, id).await else { return LoopEnd::Free };
                 match ended.slot {
                     WorkerFate::Reusable => done = Some(ended),
                     // The worker cannot be used again; another one replaces it.
                     WorkerFate::Spent | WorkerFate::Dead => {
                         workers.last(id, &ended);
-                        break;
+                        return LoopEnd::Free;
                     }
-                    // Its work still blocks it; another worker replaces it. It stays in the set until the work has ended,
-                    // and a pool that ends does not wait for it.
                     WorkerFate::Unresponsive => {
                         workers.mark_unresponsive(id, &ended);
-                        return executor.close(id).await;
+                        return LoopEnd::Unresponsive;
                     }
                 }
             }
             NextTask::Wait => tokio::select! {
                 () = bell.notified() => {}
-                failure = executor.ended(id) => {
+                failure = context.pool.executor.ended(id) => {
                     workers.died(id, failure);
-                    break;
+                    return LoopEnd::Free;
                 }
             },
-            NextTask::Go => break,
+            NextTask::Go => return LoopEnd::Free,
         }
     }
-    // An executor that cannot close its worker in time is not waited for.
-    let _ = tokio::time::timeout(MAX_CLOSING, executor.close(id)).await;
+}
+
+/// Runs as many attempts at once as the worker takes.
+async fn side_by_side(
+    context: &Arc<PoolContext>,
+    workers: &WorkerSet,
+    id: WorkerId,
+    bell: &Notify,
+) -> LoopEnd {
+    let mut running: JoinSet<Option<AttemptEnding>> = JoinSet::new();
+    let (mut done, mut end) = (None, None);
+    loop {
+        let next = match end {
+            None => workers.turn(id, done.take(), context.clock.now()),
+            Some(_) => NextTask::Go,
+        };
+        match next {
+            NextTask::Run(waiting) => {
+                let context = Arc::clone(context);
+                running.spawn(async move { attempt::run(&context, *waiting, id).await });
+                continue;
+            }
+            NextTask::Wait => {}
+            NextTask::Go if running.is_empty() => return end.unwrap_or(LoopEnd::Free),
+            NextTask::Go => {}
+        }
+        let ended = tokio::select! {
+            Some(ended) = running.join_next() => ended,
+            failure = context.pool.executor.ended(id), if running.is_empty() => {
+                workers.died(id, failure);
+                return LoopEnd::Free;
+            }
+            () = bell.notified() => continue,
+        };
+        // Given up and already replaced.
+        let Some(ended) = ended.ok().flatten() else {
+            end = Some(LoopEnd::Free);
+            continue;
+        };
+        match ended.slot {
+            WorkerFate::Reusable if end.is_none() => done = Some(ended),
+            // The worker takes no more; another one replaces it when what it runs has ended.
+            WorkerFate::Reusable | WorkerFate::Spent | WorkerFate::Dead => {
+                workers.last(id, &ended);
+                end = end.or(Some(LoopEnd::Free));
+            }
+            WorkerFate::Unresponsive => {
+                workers.mark_unresponsive(id, &ended);
+                end = Some(LoopEnd::Unresponsive);
+            }
+        }
+    }
 }
 
 /// Removes the worker from its set, however the loop ends, and abandons its resources.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ostler_core::{Ending, Failure, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_core::{Failure, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_exec::{Executor, Vitals, WorkerFate};
 use ostler_store::MAX_GONE_WORKERS;
 use ostler_store::calls::Claimed;
@@ -14,12 +14,16 @@ use ostler_store::node_commands::WorkerChoice;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::attempt::AttemptEnding;
+use crate::attempt::{ALONE_AFTER_DEATHS, AttemptEnding};
 use crate::leases::StopSignals;
 use crate::lifecycle::NodeState;
 use crate::node::Drained;
-use crate::prefetch::PrefetchEstimate;
-use crate::start_backoff::{STEADY, StartBackoff};
+use crate::start_backoff::STEADY;
+
+mod load;
+mod state;
+pub(crate) use load::SetLoad;
+use state::{SetState, Sharing, WorkerEntry};
 
 /// Maximum workers that ignore their stop signal, each holding a thread. Beyond it, no worker is opened.
 const MAX_UNRESPONSIVE: usize = 256;
@@ -29,6 +33,13 @@ pub(crate) struct ClaimedTask {
     pub(crate) claimed: Claimed,
     pub(crate) signals: StopSignals,
     pub(crate) since: Instant,
+}
+
+impl ClaimedTask {
+    /// Whether it shares a worker with no other task: workers, or nodes, have died while they ran it.
+    const fn runs_alone(&self) -> bool {
+        self.claimed.node_deaths >= ALONE_AFTER_DEATHS
+    }
 }
 
 /// What a worker does next.
@@ -41,48 +52,6 @@ pub(crate) enum NextTask {
     Go,
 }
 
-/// The load of a worker set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SetLoad {
-    /// Workers that are not exiting: starting, idle and busy.
-    pub(crate) total: usize,
-    pub(crate) idle: usize,
-    pub(crate) starting: usize,
-    /// Claimed tasks that wait for a worker.
-    pub(crate) backlog: usize,
-    /// Claimed or running tasks that may take their node down.
-    pub(crate) suspects: usize,
-    pub(crate) oldest_idle: Option<Instant>,
-    pub(crate) oldest_waiting: Option<Instant>,
-    /// No worker is opened before this time.
-    pub(crate) open_again: Option<Instant>,
-    /// No more workers are opened: they die at their start, or too many of them do not stop.
-    pub(crate) gave_up: bool,
-    pub(crate) prefetch: PrefetchEstimate,
-}
-
-impl SetLoad {
-    /// Idle workers without a waiting task.
-    pub(crate) fn free(&self) -> usize {
-        self.idle.saturating_sub(self.backlog)
-    }
-
-    /// Waiting tasks without an idle worker.
-    pub(crate) fn unserved(&self) -> usize {
-        self.backlog.saturating_sub(self.idle)
-    }
-
-    /// Whether nothing is running or about to run.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.backlog == 0 && self.total == self.idle + self.starting
-    }
-
-    /// Waiting tasks without an idle or starting worker.
-    pub(crate) fn excess(&self) -> usize {
-        self.unserved().saturating_sub(self.starting)
-    }
-}
-
 /// The worker set of a pool. Clones share the same state.
 #[derive(Clone)]
 pub(crate) struct WorkerSet(Arc<Shared>);
@@ -93,36 +62,6 @@ struct Shared {
     state: watch::Receiver<NodeState>,
     book: Mutex<SetState>,
     changed: Notify,
-}
-
-#[derive(Default)]
-struct SetState {
-    workers: BTreeMap<WorkerId, WorkerEntry>,
-    /// In order of idle time, longest first.
-    idle: VecDeque<WorkerId>,
-    backlog: VecDeque<ClaimedTask>,
-    suspects: usize,
-    /// The pool is notified when the backlog has fallen to this.
-    low_water: usize,
-    max: usize,
-    prefetch: PrefetchEstimate,
-    closing: bool,
-    drained: Drained,
-    starts: StartBackoff,
-    /// The last records of workers that were closed, until they are reported; the oldest first.
-    closed: VecDeque<Worker>,
-}
-
-struct WorkerEntry {
-    record: Worker,
-    /// The number of the handler runtime that it is on.
-    stage: usize,
-    /// Not waited for: it may never move again.
-    lost: bool,
-    idle_since: Instant,
-    /// When it became ready.
-    up_since: Option<Instant>,
-    bell: Arc<Notify>,
 }
 
 /// The result of a recycle command.
@@ -166,6 +105,8 @@ impl WorkerSet {
         SetLoad {
             total: book.staying(),
             idle: book.idle.len(),
+            open: book.open(),
+            per_worker: self.0.executor.per_worker(),
             starting: book
                 .workers
                 .values()
@@ -206,6 +147,9 @@ impl WorkerSet {
             idle_since: Instant::now(),
             up_since: None,
             bell: Arc::clone(&bell),
+            slots: 1,
+            tasks: Vec::new(),
+            sharing: Sharing::Yes,
         };
         self.lock().workers.insert(id, worker);
         bell
@@ -243,7 +187,8 @@ impl WorkerSet {
     /// Dismisses the selected workers that are idle. One that is about to take a task counts as busy.
     pub(crate) fn recycle(&self, who: WorkerChoice) -> RecycleReport {
         let mut book = self.lock();
-        let free = book.idle.len().saturating_sub(book.backlog.len());
+        let free =
+            book.idle.len().saturating_sub(book.backlog.len().div_ceil(self.0.executor.per_worker().max(1)));
         // The worker that has been idle longest is the last to be given a task.
         let idle: Vec<WorkerId> = book.idle.iter().take(free).copied().collect();
         let stays = |worker: &WorkerEntry| {
@@ -344,6 +289,7 @@ impl WorkerSet {
     pub(crate) fn ready(&self, id: WorkerId) {
         // Kept for when it is gone.
         let Vitals { pid, .. } = self.0.executor.vitals(id);
+        let slots = self.0.executor.slots(id);
         let mut book = self.lock();
         book.starts.came_up();
         if let Some(worker) =
@@ -351,6 +297,7 @@ impl WorkerSet {
         {
             worker.record.state = WorkerState::Busy;
             worker.record.pid = pid;
+            worker.slots = slots.max(1);
             worker.up_since = Some(Instant::now());
         }
     }
@@ -385,6 +332,7 @@ impl WorkerSet {
     /// Records the finished attempt and returns what to do next.
     pub(crate) fn turn(&self, id: WorkerId, done: Option<AttemptEnding>, now: Timestamp) -> NextTask {
         let mut book = self.lock();
+        let has_ended = done.is_some();
         if let Some(done) = done {
             book.account(id, &done, *self.0.state.borrow());
         }
@@ -404,9 +352,11 @@ impl WorkerSet {
             return NextTask::Go;
         }
         let was_idle = worker.record.state == WorkerState::Idle;
-        if let Some(waiting) = book.backlog.pop_front() {
+        if let Some(waiting) = book.next_for(id)
+            && let Some(worker) = book.workers.get_mut(&id)
+        {
             worker.record.state = WorkerState::Busy;
-            worker.record.task = Some((waiting.claimed.lease.task(), now));
+            worker.takes(waiting.claimed.lease.task(), now);
             if was_idle && let Some(place) = book.idle.iter().rposition(|other| *other == id) {
                 book.idle.remove(place);
             }
@@ -415,7 +365,13 @@ impl WorkerSet {
             }
             return NextTask::Run(Box::new(waiting));
         }
-        if !was_idle {
+        let Some(worker) = book.workers.get_mut(&id) else { return NextTask::Go };
+        if !worker.tasks.is_empty() {
+            // A slot of it is free.
+            if has_ended {
+                self.0.changed.notify_one();
+            }
+        } else if !was_idle {
             worker.record.state = WorkerState::Idle;
             worker.idle_since = Instant::now();
             book.idle.push_back(id);
@@ -459,6 +415,7 @@ impl WorkerSet {
         let mut book = self.lock();
         book.idle.retain(|other| *other != id);
         let removed = book.workers.remove(&id);
+        book.reserved = book.reserved.filter(|reserved| *reserved != id);
         book.ring();
         let was_starting =
             removed.as_ref().is_some_and(|worker| worker.record.state == WorkerState::Starting);
@@ -496,7 +453,8 @@ impl WorkerSet {
 
     /// The tasks that workers have taken.
     pub(crate) fn tasks(&self) -> Vec<TaskId> {
-        self.lock().workers.values().filter_map(|worker| Some(worker.record.task?.0)).collect()
+        let book = self.lock();
+        book.workers.values().flat_map(|worker| &worker.tasks).map(|(task, _)| *task).collect()
     }
 
     /// How many workers run an attempt.
@@ -519,56 +477,6 @@ impl WorkerSet {
             return Some(Failure::new(ostler_core::ErrorClass::Stuck, message));
         }
         book.starts.trouble().cloned().or_else(|| book.starts.shortage(Instant::now()))
-    }
-}
-
-impl SetState {
-    fn staying(&self) -> usize {
-        let goes =
-            |state| matches!(state, WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed);
-        self.workers.values().filter(|worker| !goes(worker.record.state)).count()
-    }
-
-    fn unresponsive(&self) -> usize {
-        self.workers.values().filter(|worker| worker.record.state == WorkerState::Unresponsive).count()
-    }
-
-    /// Wakes as many idle workers as there are tasks, the most recently busy first.
-    fn ring(&self) {
-        let some = self.backlog.len();
-        for worker in self.idle.iter().rev().take(some).filter_map(|id| self.workers.get(id)) {
-            worker.bell.notify_one();
-        }
-    }
-
-    fn dismiss(&mut self, id: WorkerId) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
-        worker.bell.notify_one();
-        if !matches!(worker.record.state, WorkerState::Unresponsive | WorkerState::Killed) {
-            worker.record.state = WorkerState::Draining;
-        }
-    }
-
-    fn account(&mut self, id: WorkerId, done: &AttemptEnding, state: NodeState) {
-        self.suspects -= usize::from(done.suspect);
-        if let Some(took) = done.took {
-            self.prefetch.ran(took);
-            self.starts.proved();
-        }
-        let Some(worker) = self.workers.get_mut(&id) else { return };
-        worker.record.task = None;
-        match done.ending {
-            Ending::Success => worker.record.done += 1,
-            Ending::Failed(_) => worker.record.failed += 1,
-            Ending::NodeDied | Ending::HandedBack | Ending::Cancelled => {}
-        }
-        // The current state: the pool may not have run since the drain began. A pool that is removed drains alone.
-        if self.closing || state != NodeState::Running {
-            match done.ending {
-                Ending::HandedBack | Ending::NodeDied => self.drained.handed_back += 1,
-                Ending::Success | Ending::Failed(_) | Ending::Cancelled => self.drained.finished += 1,
-            }
-        }
     }
 }
 

@@ -540,6 +540,8 @@ pub enum Liveness {
 pub struct WorkerRecord {
     pub session: SessionId,
     pub worker: Worker,
+    /// Attempts that it has durably begun, and that have not ended.
+    pub tasks: u64,
     /// When it was reported.
     pub last_seen: Timestamp,
 }

@@ -148,7 +148,9 @@ pub struct WorkerView {
     pub done: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// The running task.
+    /// How many tasks it runs.
+    pub tasks: u64,
+    /// The running task; of several, the oldest.
     pub task: Option<String>,
     pub task_started_at: Option<TimeView>,
     pub elapsed_s: Option<u64>,
@@ -176,6 +178,8 @@ impl WorkerView {
             uptime_s: now.since(worker.started_at).as_secs(),
             done: worker.done,
             failed: worker.failed,
+            // The start of a short attempt may not be written.
+            tasks: worker.task.map_or(0, |_| record.tasks.max(1)),
             task: worker.task.map(|(task, _)| task.to_string()),
             task_started_at: worker.task.map(|(_, since)| since.into()),
             elapsed_s: worker.task.map(|(_, since)| now.since(since).as_secs()),

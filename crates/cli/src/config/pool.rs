@@ -62,18 +62,7 @@ fn read(
     let executor = kind?.read(&common, &mut section)?;
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(PoolSettings {
-        name,
-        executor,
-        scale,
-        grace,
-        overrides,
-        kinds,
-        unclassed,
-        hooks,
-        limits,
-        secrets,
-    })
+    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, hooks, limits, secrets })
 }
 
 fn words(kinds: Kinds<'_>) -> Vec<&'static str> {

@@ -68,7 +68,12 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
             since(worker.started_at).into(),
             view.done.to_string().into(),
             view.failed.to_string().into(),
-            view.task.as_deref().unwrap_or("-").into(),
+            match (&view.task, view.tasks) {
+                (Some(task), 0 | 1) => task.clone(),
+                (Some(_), many) => format!("{many} tasks"),
+                (None, _) => "-".to_owned(),
+            }
+            .into(),
             worker.task.map(|(_, began)| since(began)).unwrap_or_default().into(),
         ]);
     }
@@ -173,7 +178,7 @@ mod tests {
             task: Some((TaskId(Id::from_bits(2)), at(300))),
         };
         let (session, now) = (SessionId(Id::from_bits(3)), at(1_000));
-        let workers_seen = vec![WorkerRecord { session, worker, last_seen: at(300) }];
+        let workers_seen = vec![WorkerRecord { session, worker, tasks: 1, last_seen: at(300) }];
         let survey = Survey { workers: workers_seen, ..Survey::default() };
         let views = WorkerView::all(&survey, now);
         let shown = workers(&views, &survey, now, Looks::Plain);

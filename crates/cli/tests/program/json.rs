@@ -62,7 +62,7 @@ const ATTEMPT: [&str; 16] = [
     "session_id",
 ];
 const ERROR: [&str; 6] = ["class", "message", "details", "step", "hint", "exit_code"];
-const WORKER: [&str; 13] = [
+const WORKER: [&str; 14] = [
     "id",
     "node",
     "pool",
@@ -74,6 +74,7 @@ const WORKER: [&str; 13] = [
     "failed",
     "task",
     "task_started_at",
+    "tasks",
     "elapsed_s",
     "last_seen",
 ];

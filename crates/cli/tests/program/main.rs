@@ -9,6 +9,7 @@ mod away;
 mod bad_input;
 mod bar;
 mod changes;
+mod crowd;
 mod db;
 mod dead;
 mod descriptors;

@@ -45,7 +45,7 @@ fn run(place: &Place, what: &str, how: &Value) -> Value {
 }
 
 /// Polls until a value is found.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + MAX_WAIT;
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     loop {

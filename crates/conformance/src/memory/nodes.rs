@@ -162,6 +162,7 @@ impl MemoryState {
         self.workers.extend(workers.into_iter().map(|worker| WorkerRecord {
             session: id,
             worker,
+            tasks: 0,
             last_seen,
         }));
         self.bury(id, closed, WorkerEnd::Closed);

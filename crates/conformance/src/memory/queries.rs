@@ -4,11 +4,11 @@ use ostler_core::{IdPart, Readiness, State, Task, TaskId, beginning};
 use ostler_store::MAX_READ_BYTES;
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 
-use super::state::MemoryState;
+use super::state::{MemoryState, TaskEntry};
 use ostler_store::calls::Kinds;
 use ostler_store::views::{
     Cursor, Filter, FoundIds, IdScan, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page,
-    QueueRecord, Survey, TaskDetail, TaskRef,
+    QueueRecord, Survey, TaskDetail, TaskRef, WorkerRecord,
 };
 
 impl MemoryState {
@@ -165,7 +165,16 @@ impl MemoryState {
             queues: queues.collect(),
             keys: self.key_records(),
             nodes: nodes.collect(),
-            workers: self.workers.clone(),
+            workers: self.workers.iter().map(|record| self.with_tasks(record)).collect(),
         }
+    }
+
+    /// A worker with the number of attempts that it runs.
+    fn with_tasks(&self, record: &WorkerRecord) -> WorkerRecord {
+        let runs = |entry: &&TaskEntry| {
+            let last = entry.attempts.last();
+            last.is_some_and(|attempt| attempt.end.is_none() && attempt.worker == record.worker.id)
+        };
+        WorkerRecord { tasks: self.entries.values().filter(runs).count() as u64, ..record.clone() }
     }
 }

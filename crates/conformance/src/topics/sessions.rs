@@ -6,7 +6,7 @@ use ostler_core::{Ending, Outcome, Readiness, SessionId, StateName, Wait, Worker
 
 use super::super::scene::{Scene, TICK, TTL, invalid, with_token};
 use super::runner::cases;
-use ostler_store::calls::{ClaimAnswer, Fenced, NewSession, Renewed, Report};
+use ostler_store::calls::{ClaimAnswer, Fenced, NewSession, Renewed, Report, Start};
 use ostler_store::views::{GoneWorker, Liveness, WorkerEnd};
 use ostler_store::{Lease, LeaseRef, MAX_GONE_WORKERS, MAX_PAGE, MAX_UNNAMED};
 
@@ -29,6 +29,7 @@ cases![
     a_node_that_leaves_hands_back_what_it_holds,
     an_unknown_session_cannot_leave,
     workers_are_shown_as_reported,
+    a_worker_is_shown_with_the_number_of_its_attempts,
     a_report_replaces_the_one_before,
     workers_of_an_ended_session_are_gone,
     workers_that_are_gone_leave_a_last_record,
@@ -275,6 +276,24 @@ async fn workers_are_shown_as_reported(s: &Scene) {
     let shown = s.picture().await.survey.workers;
     assert!(shown.iter().all(|record| record.session == node && record.last_seen == seen));
     assert_eq!(shown.into_iter().map(|record| record.worker).collect::<Vec<_>>(), workers);
+}
+
+async fn a_worker_is_shown_with_the_number_of_its_attempts(s: &Scene) {
+    let node = s.join().await;
+    let [crowded, idle] = [WorkerState::Busy, WorkerState::Idle].map(|state| worker(s, state));
+    s.store.report(node, vec![crowded.clone(), idle], Vec::new()).await.expect("report answers");
+    let (first, second, _claimed) = (s.leased(node).await, s.leased(node).await, s.leased(node).await);
+    for lease in [&first, &second] {
+        let start = Start { lease: lease.as_ref(), worker: crowded.id };
+        assert_eq!(s.store.start(vec![start]).await, Ok(vec![Fenced::Recorded]));
+    }
+    let counts = async || {
+        let workers = s.picture().await.survey.workers;
+        workers.iter().map(|record| record.tasks).collect::<Vec<_>>()
+    };
+    assert_eq!(counts().await, [2, 0], "one is only claimed");
+    s.finish(first, Outcome::Success).await;
+    assert_eq!(counts().await, [1, 0]);
 }
 
 async fn a_report_replaces_the_one_before(s: &Scene) {

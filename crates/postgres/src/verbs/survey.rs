@@ -193,8 +193,12 @@ async fn workers(conn: &Conn) -> Sql<Vec<WorkerRecord>> {
     let rows = conn
         .rows(
             "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
-                w.task_started_at, w.last_seen
-             FROM ostler.worker w JOIN ostler.session s ON s.id = w.session ORDER BY w.session, w.place",
+                w.task_started_at, w.last_seen, coalesce(r.tasks, 0)
+             FROM ostler.worker w JOIN ostler.session s ON s.id = w.session
+             LEFT JOIN (SELECT a.worker, count(*) AS tasks
+                 FROM ostler.task t JOIN ostler.attempt a ON a.task = t.id AND a.number = t.runs
+                 WHERE t.phase IN (3, 4) AND a.finished_at IS NULL GROUP BY a.worker) r ON r.worker = w.id
+             ORDER BY w.session, w.place",
             &[],
         )
         .await?;
@@ -217,5 +221,6 @@ fn worker(row: &Row) -> Sql<WorkerRecord> {
         task: task.map(|task| (TaskId(task.id()), Timestamp::from_millis(since.unwrap_or(0)))),
     };
     let last_seen = Timestamp::from_millis(get(row, 11)?);
-    Ok(WorkerRecord { session: SessionId(get::<Uid>(row, 0)?.id()), worker, last_seen })
+    let (session, tasks) = (SessionId(get::<Uid>(row, 0)?.id()), get_u64(row, 12)?);
+    Ok(WorkerRecord { session, worker, tasks, last_seen })
 }

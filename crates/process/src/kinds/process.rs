@@ -15,7 +15,7 @@ use ostler_exec::Executor;
 
 use super::{MAX_LOG_BYTES, SUPERVISOR, children};
 use crate::supervisor::Supervisor;
-use crate::{MAX_FRAME_BYTES, Process, ProcessPolicy, Recycle};
+use crate::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};
 
 /// The default of `min_workers`.
 const MIN_WORKERS: u32 = 2;
@@ -52,6 +52,7 @@ impl PoolKind for ProcessKind {
             grace: pool.grace,
             stuck_after: children::stuck_after(section),
             recycle: recycle(section.section("recycle")),
+            per_worker: per_worker(section).unwrap_or(default.per_worker),
             max_output_bytes: children::bytes(section.find("max_output"), max_output)
                 .unwrap_or(default.max_output_bytes),
             max_log_bytes: children::bytes(section.find("max_log"), MAX_LOG_BYTES)
@@ -138,6 +139,11 @@ fn ready_timeout(section: &mut Section<'_>) -> Option<Duration> {
         return found.refuse(format!("is {time}, but must be at most {most}"));
     }
     Some(time)
+}
+
+fn per_worker(section: &mut Section<'_>) -> Option<usize> {
+    let most = u32::try_from(MAX_PER_WORKER).unwrap_or(u32::MAX);
+    usize::try_from(section.find("per_worker")?.count(1..=most)?).ok()
 }
 
 fn recycle(mut section: Section<'_>) -> Recycle {

@@ -1,314 +1,215 @@
-//! One attempt on a worker: from the task frame to the result. One loop owns the connection, the timer and the pool's stop signals.
+//! One attempt on a worker: what is sent to the worker for it, and what the worker sends, from the task frame to the result.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, EventBody, EventKind, Failure, LogStream, Loss, is_too_deep};
-use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, StepError, Work};
+use ostler_exec::{AttemptResult, ClassSource, Control, MAX_FILES, StepError, TaskCallError, Work};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::connection::{Connection, ConnectionEvent, Listening, Nonsense, OutputStream, maybe};
-use super::end_reason::{EndReason, WorkerAnswer, conclude, strange, too_deep, too_large};
-use super::incoming::{AttemptFrame, IncomingFrame, begins_as_result};
-use super::keeping::{Keeping, Kept, keep};
+use super::connection::{Connection, OutputStream};
+use super::end_reason::{EndReason, WorkerAnswer, conclude, too_deep, too_large};
+use super::incoming::AttemptFrame;
 use super::outgoing;
 use super::policy::ProcessPolicy;
-use super::recent_attempts::RecentAttempts;
-use super::steps::{Saving, earlier, save};
-use super::worker_process::WorkerProcess;
-use crate::command::verdict;
+use super::processing::{Processed, Processing, TaskAnswer, ask, file, keep, save};
+use super::steps::Earlier;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
 use crate::lines::{Lines, Tail, reason};
-use crate::stall::StallWatch;
-use crate::supervisor::{Child, Exit, SupervisorGone};
 
-/// The minimum wait for a kill: a short grace period must not make a busy system look like a child that cannot die.
-const MIN_KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest time between the frame that asks an overdue attempt to stop and SIGTERM.
 const MAX_NOTICE: Duration = Duration::from_secs(3);
-/// How long the exit of a worker that has closed its socket may take to be known. Most have died.
-const LAST_GASP: Duration = Duration::from_secs(1);
 
-enum AttemptStage {
-    Running,
-    /// The worker was asked to stop, and may do so by itself.
-    Told(EndReason),
-    /// SIGTERM was sent.
-    Terminating(EndReason),
-    /// SIGKILL was sent.
-    Killed(EndReason),
-    /// The worker has closed its socket, and is about to exit. It may have been asked to stop.
-    Leaving(Option<EndReason>),
-}
-
-enum WorkerEvent {
-    Exit(Result<Exit, SupervisorGone>),
+/// What happens to an attempt besides the frames of its worker.
+pub(super) enum AttemptEvent {
     /// The lease is lost: the worker is killed at once.
     Lost,
-    /// The current stage has timed out.
+    /// Its time is up, or that to stop after it was told.
     Timer,
-    /// Whether the attempt still does something is to be looked at.
-    Look,
     Cancel,
-    Saved(String, Result<(), StepError>),
-    /// A file that the worker reported was read.
-    Filed(Option<EventBody>),
-    /// An event that must not be lost is in the buffer, or stored.
-    Kept(Kept),
-    Moved(ConnectionEvent),
+    Processed(Processed),
 }
 
-pub(super) struct Attempt<'a> {
-    child: &'a mut Child,
-    link: &'a mut Connection,
-    /// The output of the worker between attempts.
-    idle_tail: &'a mut Tail,
-    recent: &'a mut RecentAttempts,
-    policy: &'a ProcessPolicy,
-    id: String,
-    work: Work,
+/// Which events of an attempt are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expecting {
+    All,
+    /// Its worker is being ended.
+    Loss,
+    /// Its worker is killed.
+    Nothing,
+}
+
+type Signal = Option<Pin<Box<WaitForCancellationFutureOwned>>>;
+
+pub(super) struct Attempt {
+    pub(super) id: String,
+    pub(super) work: Work,
+    /// What earlier attempts left.
+    earlier: Earlier,
     /// The task's folder, whatever the worker does to its path.
     folder: Option<TaskFolder>,
     control: Control,
-    stage: AttemptStage,
+    lost: Signal,
+    cancel: Signal,
+    timer: Pin<Box<Sleep>>,
+    /// Why it is being ended, if it is.
+    pub(super) reason: Option<EndReason>,
     /// Only the first result counts.
     result: Option<WorkerAnswer>,
+    max_output_bytes: usize,
     steps: HashSet<String>,
-    saving: Option<Saving>,
-    /// A file that the worker has reported, while it is being read.
-    filing: Option<Filing>,
-    /// An event that must not be lost, while it waits.
-    keeping: Option<Keeping>,
+    /// A frame that takes time.
+    processing: Option<Processing>,
+    /// Frames that were received meanwhile.
+    waiting: VecDeque<AttemptFrame>,
     stdout: Lines,
     stderr: Lines,
     /// The end of stdout and stderr during this attempt.
-    tail: Tail,
-    stall: StallWatch,
+    pub(super) tail: Tail,
+    reply: oneshot::Sender<AttemptResult>,
 }
 
-impl<'a> Attempt<'a> {
+impl Attempt {
+    /// An attempt that has yet to be sent to its worker, and the receiver of its result.
     pub(super) fn new(
-        WorkerProcess { child, link, idle_tail, recent, .. }: &'a mut WorkerProcess,
-        policy: &'a ProcessPolicy,
+        policy: &ProcessPolicy,
         work: Work,
+        earlier: Earlier,
         folder: Option<TaskFolder>,
         control: Control,
-    ) -> Self {
-        let (out, err) = (control.events.clone(), control.events.clone());
-        let stall = StallWatch::new(policy.stuck_after, child.pid());
-        Self {
-            child,
-            link,
-            idle_tail,
-            recent,
-            policy,
+        timer: Pin<Box<Sleep>>,
+    ) -> (Self, oneshot::Receiver<AttemptResult>) {
+        let (reply, answer) = oneshot::channel();
+        let lines = |stream| Lines::new(control.events.clone(), stream, policy.max_log_bytes);
+        let signal =
+            |token: &tokio_util::sync::CancellationToken| Some(Box::pin(token.clone().cancelled_owned()));
+        let attempt = Self {
             id: work.task.to_string(),
-            work,
+            earlier,
             folder,
-            control,
-            stage: AttemptStage::Running,
+            lost: signal(&control.lost),
+            cancel: signal(&control.cancel),
+            timer,
+            reason: None,
             result: None,
+            max_output_bytes: policy.max_output_bytes,
             steps: HashSet::new(),
-            saving: None,
-            filing: None,
-            keeping: None,
-            stdout: Lines::new(out, LogStream::Stdout, policy.max_log_bytes),
-            stderr: Lines::new(err, LogStream::Stderr, policy.max_log_bytes),
+            processing: None,
+            waiting: VecDeque::new(),
+            stdout: lines(LogStream::Stdout),
+            stderr: lines(LogStream::Stderr),
             tail: Tail::default(),
-            stall,
-        }
-    }
-
-    /// Runs the attempt to its end.
-    pub(super) async fn follow(mut self) -> AttemptResult {
-        let timer = tokio::time::sleep(self.work.timeout);
-        tokio::pin!(timer);
-        let earlier = match earlier(&self.control, self.work.timeout, timer.as_mut()).await {
-            Ok(earlier) => earlier,
-            Err(ended) => return ended,
+            reply,
+            work,
+            control,
         };
-        if self.child.has_ended() {
-            return AttemptResult::handed_back().dead();
-        }
-        // The pipes contain output from before this attempt: it must not appear in its log or its failure.
-        let Self { link, idle_tail, .. } = &mut self;
-        link.read_rest(|_, chunk| idle_tail.take(chunk));
+        (attempt, answer)
+    }
+
+    /// Sends the task to the worker. Returns the result of an attempt whose worker cannot get it.
+    pub(super) fn send(&mut self, link: &mut Connection) -> Option<AttemptResult> {
         let mut refused = Ok(());
-        self.link.say(|into| refused = outgoing::task(into, &self.id, &self.work, &earlier));
+        let (id, work, earlier) = (&self.id, &self.work, std::mem::take(&mut self.earlier));
+        link.say(|into| refused = outgoing::task(into, id, work, &earlier));
         if let Err(why) = refused {
-            return AttemptResult::failed_with(
-                ErrorClass::Permanent,
-                format!("the task cannot be sent to a worker: {why}"),
-            );
+            let message = format!("the task cannot be sent to a worker: {why}");
+            return Some(AttemptResult::failed_with(ErrorClass::Permanent, message));
         }
-        if !self.link.is_heard() {
+        if !link.is_heard() {
             // The worker had died before, and never received this task. One whose death becomes known only now may have died of it.
-            return AttemptResult::handed_back().dead();
+            return Some(AttemptResult::handed_back().dead());
         }
-        let ended = self.converse(timer).await;
-        self.recent.add(self.id, self.work.token);
-        self.stdout.finish();
-        self.stderr.finish();
-        ended
+        None
     }
 
-    async fn converse(&mut self, mut timer: Pin<&mut Sleep>) -> AttemptResult {
-        loop {
-            let listens = matches!(self.stage, AttemptStage::Running);
-            let losable = !matches!(self.stage, AttemptStage::Killed(_));
-            // Further frames wait while a step is being saved, or a file is being read.
-            let ear = if self.is_busy() { Listening::Shut } else { Listening::Open };
-            // In this order: an exit comes before a deadline, and a flood of output does not delay the timer.
-            let event = tokio::select! {
-                biased;
-                exit = self.child.ended() => WorkerEvent::Exit(exit),
-                () = self.control.lost.cancelled(), if losable => WorkerEvent::Lost,
-                () = &mut timer => WorkerEvent::Timer,
-                () = self.control.cancel.cancelled(), if listens => WorkerEvent::Cancel,
-                () = self.stall.due(), if listens => WorkerEvent::Look,
-                (name, saved) = maybe(&mut self.saving) => WorkerEvent::Saved(name, saved),
-                note = maybe(&mut self.filing) => WorkerEvent::Filed(note),
-                kept = maybe(&mut self.keeping) => WorkerEvent::Kept(kept),
-                moved = self.link.moved(ear) => WorkerEvent::Moved(moved),
-            };
-            match event {
-                WorkerEvent::Exit(exit) => return self.mourn(exit).await,
-                WorkerEvent::Lost => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-                    AttemptStage::Running | AttemptStage::Leaving(None) => {
-                        self.kill(EndReason::Cancel, timer.as_mut());
-                    }
-                    AttemptStage::Told(why)
-                    | AttemptStage::Terminating(why)
-                    | AttemptStage::Killed(why)
-                    | AttemptStage::Leaving(Some(why)) => self.kill(why, timer.as_mut()),
-                },
-                WorkerEvent::Timer => match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-                    AttemptStage::Running => self.overdue(timer.as_mut()),
-                    AttemptStage::Told(why) => self.terminate(why, timer.as_mut()),
-                    AttemptStage::Terminating(why) => self.kill(why, timer.as_mut()),
-                    AttemptStage::Leaving(why) => {
-                        let crash = self.crash("closed its socket and kept running".to_owned());
-                        self.kill(why.unwrap_or(EndReason::Failed(crash)), timer.as_mut());
-                    }
-                    // Killed and still alive: the worker hangs in the kernel.
-                    AttemptStage::Killed(why) => return self.judge(why).unresponsive(),
-                },
-                WorkerEvent::Look => self.look(timer.as_mut()),
-                WorkerEvent::Cancel => self.tell(EndReason::Cancel, "the task is to stop", timer.as_mut()),
-                WorkerEvent::Saved(name, saved) => {
-                    self.saving = None;
-                    self.answer_step(&name, saved, timer.as_mut());
-                }
-                WorkerEvent::Filed(note) => {
-                    self.filing = None;
-                    note.into_iter().for_each(|note| self.control.events.say(note));
-                }
-                WorkerEvent::Kept(kept) => {
-                    self.keeping = None;
-                    self.answer_kept(kept, timer.as_mut());
-                }
-                WorkerEvent::Moved(ConnectionEvent::Wrote(stream)) => {
-                    self.stall.alive();
-                    self.log(stream);
-                }
-                WorkerEvent::Moved(ConnectionEvent::Closed) => self.closed(timer.as_mut()),
-                WorkerEvent::Moved(ConnectionEvent::Received) => self.stall.alive(),
-            }
-            // Frames received together with a step or a file are still in the buffer.
-            if !self.is_busy() {
-                self.hear(timer.as_mut());
-            }
-            if let Some(ended) = self.answer() {
-                return ended;
-            }
-        }
-    }
-
-    /// Ends an attempt that is stuck.
-    fn look(&mut self, timer: Pin<&mut Sleep>) {
-        // The worker may be waiting for this node.
-        if self.is_busy() {
-            self.stall.alive();
-        }
-        if let Some(stuck) = self.stall.look() {
-            let stuck = Failure { details: self.tail.text(), ..stuck };
-            self.terminate(EndReason::Failed(stuck), timer);
-        }
+    pub(super) fn is(&self, id: &str, token: u64) -> bool {
+        self.work.token == token && self.id == id
     }
 
     /// Whether a frame of the worker is still being processed.
-    const fn is_busy(&self) -> bool {
-        self.saving.is_some() || self.filing.is_some() || self.keeping.is_some()
+    pub(super) const fn is_busy(&self) -> bool {
+        self.processing.is_some()
     }
 
-    /// Handles a closed socket. Nearly always the worker has died, which is known in a moment.
-    fn closed(&mut self, timer: Pin<&mut Sleep>) {
-        let why = match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-            AttemptStage::Running => None,
-            AttemptStage::Told(why) => Some(why),
-            ending @ (AttemptStage::Terminating(_) | AttemptStage::Killed(_) | AttemptStage::Leaving(_)) => {
-                return self.stage = ending;
+    /// How many of its frames wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) const fn has_result(&self) -> bool {
+        self.result.is_some()
+    }
+
+    pub(super) fn poll_event(
+        &mut self,
+        expecting: Expecting,
+        context: &mut Context<'_>,
+    ) -> Poll<AttemptEvent> {
+        if expecting != Expecting::Nothing && poll_signal(&mut self.lost, context).is_ready() {
+            return Poll::Ready(AttemptEvent::Lost);
+        }
+        if expecting == Expecting::All {
+            if self.timer.as_mut().poll(context).is_ready() {
+                return Poll::Ready(AttemptEvent::Timer);
             }
-        };
-        self.stage = AttemptStage::Leaving(why);
-        timer.reset(after(LAST_GASP));
+            if self.reason.is_none() && poll_signal(&mut self.cancel, context).is_ready() {
+                return Poll::Ready(AttemptEvent::Cancel);
+            }
+        }
+        let Some(processing) = &mut self.processing else { return Poll::Pending };
+        let processed = ready!(processing.as_mut().poll(context));
+        self.processing = None;
+        Poll::Ready(AttemptEvent::Processed(processed))
     }
 
-    /// Handles received frames, up to a step to save, a file to read, or the result.
-    fn hear(&mut self, mut timer: Pin<&mut Sleep>) {
+    // ---- frames of the worker ----
+
+    /// Handles a frame, now or after those before it.
+    pub(super) fn hear(&mut self, frame: AttemptFrame, link: &mut Connection) {
+        self.waiting.push_back(frame);
+        self.go_on(link);
+    }
+
+    /// Handles frames that waited, up to one that takes time, or the result.
+    pub(super) fn go_on(&mut self, link: &mut Connection) {
         while !self.is_busy() && self.result.is_none() {
-            match self.link.next() {
-                Ok(None) => return,
-                Ok(Some(IncomingFrame::Unknown | IncomingFrame::Ready { .. })) => {}
-                Ok(Some(IncomingFrame::Of { id, token, what })) => {
-                    if id == self.id && token == self.work.token {
-                        self.take(what, timer.as_mut());
-                    } else if !self.recent.has(&id, token) {
-                        return self.fault(strange(&id, token, Some((&self.id, self.work.token))), timer);
-                    }
-                }
-                Err(nonsense) => return self.nonsense(&nonsense, timer),
-            }
+            let Some(frame) = self.waiting.pop_front() else { return };
+            self.take(frame, link);
         }
     }
 
-    fn take(&mut self, what: AttemptFrame, timer: Pin<&mut Sleep>) {
-        match what {
+    fn take(&mut self, frame: AttemptFrame, link: &mut Connection) {
+        match frame {
             AttemptFrame::Event(event) => self.record(event),
-            AttemptFrame::File(path) => self.filing = Some(filing(self.folder.clone(), path)),
-            AttemptFrame::Step { name, value } => self.step(name, value, timer),
+            AttemptFrame::File(path) => self.processing = Some(file(self.folder.clone(), path)),
+            AttemptFrame::Step { name, value } => self.step(name, value, link),
+            AttemptFrame::Request(number, request) => {
+                self.processing = Some(ask(self.control.tasks.clone(), number, request));
+            }
             AttemptFrame::Done(output) => self.finish(output),
             AttemptFrame::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
         }
     }
 
-    /// Records an event. While one that must not be lost waits for room, or for its storage, no more frames are read: so a store
+    /// Records an event. While one that must not be lost waits for room, or for its storage, no more frames are handled: so a store
     /// that is slower than the worker slows the worker down.
     fn record(&mut self, event: EventBody) {
         match event.kind().loss() {
             Loss::Thinned => self.control.events.say(event),
             Loss::None if event.kind() == EventKind::Warning => self.control.events.say(event),
-            Loss::None => self.keeping = Some(keep(self.control.events.clone(), event)),
-        }
-    }
-
-    fn answer_kept(&mut self, kept: Kept, timer: Pin<&mut Sleep>) {
-        let (id, token) = (self.id.as_str(), self.work.token);
-        match kept {
-            Kept::Event => {}
-            Kept::Session(session) => self.link.say(|into| outgoing::session(into, id, token, &session)),
-            Kept::Lost => {
-                self.link.say(|into| outgoing::lost(into, id, token));
-                self.told(EndReason::Cancel, timer);
-            }
+            Loss::None => self.processing = Some(keep(self.control.events.clone(), event)),
         }
     }
 
     fn finish(&mut self, output: Option<String>) {
-        let (bytes, most) = (output.as_ref().map_or(0, String::len), self.policy.max_output_bytes);
+        let (bytes, most) = (output.as_ref().map_or(0, String::len), self.max_output_bytes);
         self.result = Some(if bytes > most {
             Err((too_large(most), ClassSource::Given))
         } else if output.as_deref().is_some_and(is_too_deep) {
@@ -318,84 +219,86 @@ impl<'a> Attempt<'a> {
         });
     }
 
-    fn step(&mut self, name: String, value: String, timer: Pin<&mut Sleep>) {
+    fn step(&mut self, name: String, value: String, link: &mut Connection) {
         if !self.steps.insert(name.clone()) {
             let message = format!("the step \"{name}\" is done twice in one attempt; each has its own name");
             let failure = Failure { step: Some(name), ..Failure::new(ErrorClass::Permanent, message) };
-            return self.tell(EndReason::Failed(failure), "a step name is used twice", timer);
+            return self.tell(EndReason::Failed(failure), "a step name is used twice", link);
         }
         match self.control.steps.store() {
-            Some(supervisor) => self.saving = Some(save(Arc::clone(supervisor), name, value)),
-            None => self.answer_step(&name, Ok(()), timer),
+            Some(store) => self.processing = Some(save(Arc::clone(store), name, value)),
+            None => self.answer_step(&name, Ok(()), link),
         }
     }
 
-    fn answer_step(&mut self, name: &str, saved: Result<(), StepError>, timer: Pin<&mut Sleep>) {
+    /// Answers a frame that took time.
+    pub(super) fn processed(&mut self, processed: Processed, link: &mut Connection) {
+        let (id, token) = (self.id.as_str(), self.work.token);
+        match processed {
+            Processed::Saved(name, saved) => self.answer_step(&name, saved, link),
+            Processed::Filed(note) => note.into_iter().for_each(|note| self.control.events.say(note)),
+            Processed::Event => {}
+            Processed::Session(session) => link.say(|into| outgoing::session(into, id, token, &session)),
+            Processed::Answered(number, Ok(TaskAnswer::Submitted(task))) => {
+                link.say(|into| outgoing::submitted(into, id, token, number, task));
+            }
+            Processed::Answered(number, Ok(TaskAnswer::Found(task))) => {
+                link.say(|into| outgoing::found(into, id, token, number, task.as_ref()));
+            }
+            Processed::Answered(number, Err(TaskCallError::Refused(why))) => {
+                link.say(|into| outgoing::refused(into, id, token, number, ErrorClass::Permanent, &why));
+            }
+            Processed::Answered(number, Err(TaskCallError::Away(why))) => {
+                link.say(|into| outgoing::refused(into, id, token, number, ErrorClass::Transient, &why));
+            }
+            Processed::Answered(_, Err(TaskCallError::Lost)) | Processed::Lost => self.is_lost(link),
+        }
+    }
+
+    /// No further frame of the worker counts.
+    fn is_lost(&mut self, link: &mut Connection) {
+        link.say(|into| outgoing::lost(into, &self.id, self.work.token));
+        self.told(EndReason::Cancel);
+    }
+
+    fn answer_step(&mut self, name: &str, saved: Result<(), StepError>, link: &mut Connection) {
         let (id, token) = (self.id.as_str(), self.work.token);
         let (class, why) = match saved {
-            Ok(()) => return self.link.say(|into| outgoing::saved(into, id, token, name)),
-            Err(StepError::Lost) => {
-                self.link.say(|into| outgoing::lost(into, id, token));
-                // No further frame of the worker counts.
-                return self.told(EndReason::Cancel, timer);
-            }
+            Ok(()) => return link.say(|into| outgoing::saved(into, id, token, name)),
+            Err(StepError::Lost) => return self.is_lost(link),
             Err(StepError::Refused(why)) => (ErrorClass::Permanent, why),
             Err(StepError::Away(why)) => (ErrorClass::Transient, why),
         };
         let message = format!("the step \"{name}\" is not kept: {why}");
         let failure = Failure { step: Some(name.to_owned()), ..Failure::new(class, message) };
-        self.tell(EndReason::Failed(failure), "a step could not be saved", timer);
+        self.tell(EndReason::Failed(failure), "a step could not be saved", link);
     }
 
-    fn log(&mut self, stream: OutputStream) {
-        let chunk = &self.link.chunk;
-        self.tail.take(chunk);
-        match stream {
-            OutputStream::Stdout => self.stdout.take(chunk),
-            OutputStream::Stderr => self.stderr.take(chunk),
+    // ---- ways to stop ----
+
+    /// Asks the worker to stop the attempt, and gives it the grace period.
+    pub(super) fn tell(&mut self, why: EndReason, reason: &str, link: &mut Connection) {
+        if self.reason.is_none() {
+            link.say(|into| outgoing::cancel(into, &self.id, self.work.token, reason));
         }
+        self.told(why);
     }
 
-    /// Logs what the worker wrote before its result or its exit: it belongs to this attempt.
-    fn log_rest(&mut self) {
-        let Self { link, stdout, stderr, tail, .. } = self;
-        link.read_rest(|stream, chunk| {
-            tail.take(chunk);
-            match stream {
-                OutputStream::Stdout => stdout.take(chunk),
-                OutputStream::Stderr => stderr.take(chunk),
-            }
-        });
-    }
-
-    // ---- ways to end the worker ----
-
-    /// Asks the worker to stop, and gives it the grace period.
-    fn tell(&mut self, why: EndReason, reason: &str, timer: Pin<&mut Sleep>) {
-        let (id, token) = (self.id.as_str(), self.work.token);
-        if matches!(self.stage, AttemptStage::Running) {
-            self.link.say(|into| outgoing::cancel(into, id, token, reason));
+    fn told(&mut self, why: EndReason) {
+        match self.reason {
+            None => self.timer.as_mut().reset(after(self.work.grace)),
+            // It is being stopped already; but a failure takes precedence over a cancel.
+            Some(EndReason::Cancel) if matches!(why, EndReason::Failed(_)) => {}
+            Some(EndReason::Cancel | EndReason::Deadline | EndReason::Failed(_)) => return,
         }
-        self.told(why, timer);
+        self.reason = Some(why);
     }
 
-    fn told(&mut self, why: EndReason, mut timer: Pin<&mut Sleep>) {
-        match self.stage {
-            AttemptStage::Running => timer.as_mut().reset(after(self.work.grace)),
-            // The worker is being ended already; but a failure takes precedence over a cancel.
-            AttemptStage::Told(EndReason::Cancel) if matches!(why, EndReason::Failed(_)) => {}
-            AttemptStage::Told(_)
-            | AttemptStage::Terminating(_)
-            | AttemptStage::Killed(_)
-            | AttemptStage::Leaving(_) => return,
-        }
-        self.stage = AttemptStage::Told(why);
-    }
-
-    /// The time of the attempt is up: the worker is asked to stop, and soon gets a signal.
-    fn overdue(&mut self, mut timer: Pin<&mut Sleep>) {
-        self.tell(EndReason::Deadline, "its time is up", timer.as_mut());
-        timer.reset(after(self.notice()));
+    /// The time of the attempt is up: the worker is asked to stop it, and soon gets a signal.
+    pub(super) fn overdue(&mut self, link: &mut Connection) {
+        self.tell(EndReason::Deadline, "its time is up", link);
+        let notice = self.notice();
+        self.timer.as_mut().reset(after(notice));
     }
 
     /// How long a worker may take to stop by itself when its time is up, before it gets a signal.
@@ -403,47 +306,25 @@ impl<'a> Attempt<'a> {
         MAX_NOTICE.min(self.work.grace / 2)
     }
 
-    fn terminate(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
-        self.child.terminate();
-        let used = if matches!(why, EndReason::Deadline) { self.notice() } else { Duration::ZERO };
-        self.stage = AttemptStage::Terminating(why);
-        timer.reset(after(self.work.grace - used));
+    /// How long a worker may take to exit after SIGTERM, on account of this attempt.
+    pub(super) fn term_grace(&self) -> Duration {
+        let used =
+            if matches!(self.reason, Some(EndReason::Deadline)) { self.notice() } else { Duration::ZERO };
+        self.work.grace - used
     }
 
-    fn kill(&mut self, why: EndReason, timer: Pin<&mut Sleep>) {
-        self.child.kill();
-        self.stage = AttemptStage::Killed(why);
-        timer.reset(after(self.work.grace.max(MIN_KILL_PATIENCE)));
-    }
+    // ---- output ----
 
-    /// Handles a violation of the protocol: the worker is ended, and the attempt is a crash.
-    fn fault(&mut self, what: String, timer: Pin<&mut Sleep>) {
-        let crash = self.crash(what);
-        match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-            AttemptStage::Running
-            | AttemptStage::Told(EndReason::Cancel)
-            | AttemptStage::Leaving(None | Some(EndReason::Cancel)) => {
-                self.kill(EndReason::Failed(crash), timer);
-            }
-            AttemptStage::Told(why) | AttemptStage::Terminating(why) | AttemptStage::Leaving(Some(why)) => {
-                self.kill(why, timer);
-            }
-            // Frames after the kill do not matter.
-            killed @ AttemptStage::Killed(_) => self.stage = killed,
+    pub(super) fn log(&mut self, stream: OutputStream, chunk: &[u8]) {
+        self.tail.take(chunk);
+        match stream {
+            OutputStream::Stdout => self.stdout.take(chunk),
+            OutputStream::Stderr => self.stderr.take(chunk),
         }
     }
 
-    fn nonsense(&mut self, nonsense: &Nonsense, timer: Pin<&mut Sleep>) {
-        match nonsense {
-            Nonsense::Bad(error) => self.fault(error.to_string(), timer),
-            Nonsense::Long(long) if begins_as_result(&long.beginning) => {
-                self.kill(EndReason::Failed(too_large(outgoing::MAX_FRAME_BYTES)), timer);
-            }
-            Nonsense::Long(_) => self.fault("sent a frame that is longer than 16 MiB".to_owned(), timer),
-        }
-    }
-
-    fn crash(&mut self, what: String) -> Failure {
+    /// The failure of an attempt whose worker did this.
+    pub(super) fn crash(&mut self, what: String) -> Failure {
         let message = if what.starts_with("the worker") { what } else { format!("the worker {what}") };
         let details = self.tail.text();
         let message = match details.as_deref().and_then(reason) {
@@ -453,146 +334,100 @@ impl<'a> Attempt<'a> {
         Failure { details, ..Failure::new(ErrorClass::Crash, message) }
     }
 
-    // ---- the result ----
+    // ---- the end ----
 
-    /// The result of the attempt, if it has arrived and the worker stays alive.
-    fn answer(&mut self) -> Option<AttemptResult> {
-        match &self.stage {
-            AttemptStage::Running | AttemptStage::Told(_) => {}
-            // The worker is exiting: wait for its exit, so that nothing of it is left.
-            AttemptStage::Terminating(_) | AttemptStage::Killed(_) | AttemptStage::Leaving(_) => return None,
-        }
+    /// The result, if it has arrived. The worker stays alive.
+    pub(super) fn answer(&mut self) -> Option<AttemptResult> {
         let result = self.result.take()?;
-        self.log_rest();
-        let why = match std::mem::replace(&mut self.stage, AttemptStage::Running) {
-            AttemptStage::Told(why) => Some(why),
-            AttemptStage::Running
-            | AttemptStage::Terminating(_)
-            | AttemptStage::Killed(_)
-            | AttemptStage::Leaving(_) => None,
-        };
-        Some(match (result, why) {
+        Some(match (result, self.reason.take()) {
             // Whatever it says, it did not finish in time.
             (Err(_), Some(EndReason::Deadline)) => self.judge(EndReason::Deadline),
             (result, why) => conclude(result, why),
         })
     }
 
-    /// Handles the exit of the worker. Frames that it sent before count.
-    async fn mourn(&mut self, exit: Result<Exit, SupervisorGone>) -> AttemptResult {
-        if let Some(saving) = &mut self.saving {
-            // The step is written or not, whether or not this waits for it.
-            let _ = tokio::time::timeout(self.work.grace, saving).await;
-            self.saving = None;
-        }
-        let (filing, keeping) = (self.filing.take(), self.keeping.take());
-        let Rest { files, events: rest } = self.hear_rest();
-        let events = self.control.events.clone();
-        let filed = async move {
-            if let Some(keeping) = keeping {
-                keeping.await;
-            }
-            for event in rest {
-                let _ = events.send(event).await;
-            }
-            for file in filing.into_iter().chain(files) {
-                file.await.into_iter().for_each(|event| events.say(event));
-            }
-        };
-        let time = match self.stage {
-            AttemptStage::Running | AttemptStage::Told(_) | AttemptStage::Leaving(_) => self.work.grace,
-            // Its time is up.
-            AttemptStage::Terminating(_) | AttemptStage::Killed(_) => Duration::ZERO,
-        };
-        let _ = tokio::time::timeout(time, filed).await;
-        self.log_rest();
-        let (result, stage) = (self.result.take(), std::mem::replace(&mut self.stage, AttemptStage::Running));
-        let ended = match (stage, result) {
-            (AttemptStage::Running | AttemptStage::Leaving(None), Some(result)) => conclude(result, None),
-            (
-                AttemptStage::Told(EndReason::Cancel)
-                | AttemptStage::Terminating(EndReason::Cancel)
-                | AttemptStage::Leaving(Some(EndReason::Cancel)),
-                Some(result),
-            ) => conclude(result, Some(EndReason::Cancel)),
-            (AttemptStage::Running | AttemptStage::Leaving(None), None) => {
-                AttemptResult::failed(self.died(exit))
-            }
-            (
-                AttemptStage::Told(why)
-                | AttemptStage::Terminating(why)
-                | AttemptStage::Killed(why)
-                | AttemptStage::Leaving(Some(why)),
-                _,
-            ) => self.judge(why),
-        };
-        ended.dead()
-    }
-
-    /// Handles the frames that a dead worker has sent, up to its result. Steps are not saved: no worker receives the reply.
-    fn hear_rest(&mut self) -> Rest {
-        let mut rest = Rest::default();
-        loop {
-            while self.result.is_none() {
-                match self.link.next() {
-                    Ok(Some(IncomingFrame::Of { id, token, what }))
-                        if id == self.id && token == self.work.token =>
-                    {
-                        match what {
-                            AttemptFrame::Event(event) => rest.events.push(event),
-                            AttemptFrame::File(path) if rest.files.len() < MAX_FILES => {
-                                rest.files.push(filing(self.folder.clone(), path));
-                            }
-                            AttemptFrame::File(_) => {}
-                            AttemptFrame::Done(output) => self.finish(output),
-                            AttemptFrame::Failed(failure, classing) => {
-                                self.result = Some(Err((failure, classing)));
-                            }
-                            AttemptFrame::Step { .. } => {}
-                        }
-                    }
-                    Ok(Some(
-                        IncomingFrame::Of { .. } | IncomingFrame::Unknown | IncomingFrame::Ready { .. },
-                    )) => {}
-                    Ok(None) => break,
-                    Err(_) => return rest,
+    /// Records, within this time, what its dead worker had sent. Steps are not saved, and questions not asked: no worker receives the
+    /// reply.
+    pub(super) async fn settle(&mut self, until: Instant) {
+        let (processing, waiting) = (self.processing.take(), std::mem::take(&mut self.waiting));
+        let (mut events, mut files) = (Vec::new(), Vec::<Filing>::new());
+        for frame in waiting {
+            match frame {
+                AttemptFrame::Event(event) if self.result.is_none() => events.push(event),
+                AttemptFrame::File(path) if self.result.is_none() && files.len() < MAX_FILES => {
+                    files.push(filing(self.folder.clone(), path));
                 }
-            }
-            if self.result.is_some() || !self.link.receive_rest() {
-                return rest;
+                AttemptFrame::Done(output) if self.result.is_none() => self.finish(output),
+                AttemptFrame::Failed(failure, classing) if self.result.is_none() => {
+                    self.result = Some(Err((failure, classing)));
+                }
+                AttemptFrame::Event(_)
+                | AttemptFrame::File(_)
+                | AttemptFrame::Done(_)
+                | AttemptFrame::Failed(..)
+                | AttemptFrame::Step { .. }
+                | AttemptFrame::Request(..) => {}
             }
         }
-    }
-
-    fn died(&mut self, exit: Result<Exit, SupervisorGone>) -> Failure {
-        let what = match exit {
-            Ok(exit) => {
-                let half = if self.link.is_in_a_frame() { ", in the middle of a frame" } else { "" };
-                format!("{} before it gave a result{half}", verdict::how(exit))
+        let sink = &self.control.events;
+        let settled = async {
+            // A step is written or not, whether or not this waits for it.
+            if let Some(processing) = processing
+                && let Processed::Filed(note) = processing.await
+            {
+                note.into_iter().for_each(|note| sink.say(note));
             }
-            Err(gone) => return Failure::new(ErrorClass::Crash, gone.to_string()),
+            for event in events {
+                let _ = sink.send(event).await;
+            }
+            for file in files {
+                file.await.into_iter().for_each(|event| sink.say(event));
+            }
         };
-        Failure { hint: exit.ok().and_then(verdict::hint), ..self.crash(what) }
+        let _ = tokio::time::timeout_at(until, settled).await;
     }
 
-    fn judge(&mut self, why: EndReason) -> AttemptResult {
+    /// Keeps a frame that its dead worker had sent.
+    pub(super) fn keep_frame(&mut self, frame: AttemptFrame) {
+        self.waiting.push_back(frame);
+    }
+
+    /// The result of an attempt whose worker was ended because of it.
+    pub(super) fn judge(&mut self, why: EndReason) -> AttemptResult {
         match why {
             EndReason::Cancel => AttemptResult::cancelled(),
             EndReason::Deadline => AttemptResult::too_long(self.work.timeout).with_details(self.tail.text()),
             EndReason::Failed(failure) => AttemptResult::failed(failure),
         }
     }
+
+    pub(super) fn take_result(&mut self) -> Option<WorkerAnswer> {
+        self.result.take()
+    }
+
+    /// Adds a warning to its events.
+    pub(super) fn warn(&self, text: String) {
+        self.control.events.say(EventBody::warning(text));
+    }
+
+    /// Hands the result to the caller.
+    pub(super) fn end(self, ended: AttemptResult) {
+        self.stdout.finish();
+        self.stderr.finish();
+        // A caller that is gone has given the worker up.
+        let _ = self.reply.send(ended);
+    }
 }
 
-/// What a dead worker has sent and is not recorded yet. The socket's buffer bounds it.
-#[derive(Default)]
-struct Rest {
-    /// Files, which are being read.
-    files: Vec<Filing>,
-    events: Vec<EventBody>,
+fn poll_signal(signal: &mut Signal, context: &mut Context<'_>) -> Poll<()> {
+    let Some(waiting) = signal else { return Poll::Pending };
+    ready!(waiting.as_mut().poll(context));
+    *signal = None;
+    Poll::Ready(())
 }
 
-fn after(wait: Duration) -> Instant {
+/// This far in the future, or as far as the clock goes.
+pub(super) fn after(wait: Duration) -> Instant {
     let now = Instant::now();
     // For a wait beyond the range of the clock.
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);

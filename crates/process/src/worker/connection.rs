@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use ostler_exec::{RedactedStream, Secrets};
@@ -284,13 +283,5 @@ impl Connection {
         let Some(socket) = &self.socket else { return false };
         let received = rustix::net::recv(socket, spare_capacity(self.inbox.room()), RecvFlags::DONTWAIT);
         matches!(received, Ok((_, some)) if some > 0)
-    }
-}
-
-/// Polls an optional future; without one, never completes.
-pub(super) async fn maybe<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
-    match future {
-        Some(future) => Pin::new(future).await,
-        None => std::future::pending().await,
     }
 }

@@ -39,8 +39,12 @@ pub(super) fn too_deep() -> Failure {
 }
 
 /// The error message about a frame of an attempt that the worker does not run.
-pub(super) fn strange(id: &str, token: u64, runs: Option<(&str, u64)>) -> String {
-    let runs = runs.map_or_else(|| "nothing".to_owned(), |(id, token)| format!("{id} with token {token}"));
+pub(super) fn strange(id: &str, token: u64, runs: &[(&str, u64)]) -> String {
+    let runs = match runs {
+        [] => "nothing".to_owned(),
+        [(id, token)] => format!("{id} with token {token}"),
+        [_, _, ..] => format!("{} others", runs.len()),
+    };
     let id: String = id.chars().take(40).flat_map(char::escape_debug).collect();
     format!("spoke for the task {id} with token {token}, but runs {runs}")
 }
@@ -71,11 +75,11 @@ mod tests {
 
     #[test]
     fn what_a_stranger_calls_itself_is_shown_within_bounds() {
-        let message = strange(&"\n".repeat(1_000), 7, Some(("T", 3)));
+        let message = strange(&"\n".repeat(1_000), 7, &[("T", 3)]);
         assert!(
             message.len() < 200 && message.contains("\\n") && message.contains("T with token 3"),
             "{message}"
         );
-        assert!(strange("x", 7, None).contains("nothing"));
+        assert!(strange("x", 7, &[]).contains("nothing"));
     }
 }

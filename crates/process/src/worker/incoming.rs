@@ -1,6 +1,7 @@
 //! Incoming frames of the worker protocol, version 1: worker to node. Pure decoding from bytes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, EventBody, Failure, Level, LogStream};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::conversation_frames;
+use super::task_frames::{self, TaskRequest};
 
 /// The message of a failure without one.
 const NO_MESSAGE: &str = "it failed without a message";
@@ -17,7 +19,7 @@ const NO_MESSAGE: &str = "it failed without a message";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum IncomingFrame {
     /// The worker accepts tasks.
-    Ready { protocol: u64, kinds: Option<Vec<String>> },
+    Ready(ReadyFrame),
     /// A frame about the attempt that the worker runs, or has run.
     Of { id: String, token: u64, what: AttemptFrame },
     /// A frame that this version does not know.
@@ -34,6 +36,8 @@ pub(super) enum AttemptFrame {
         name: String,
         value: String,
     },
+    /// A request about tasks, with its number.
+    Request(u64, TaskRequest),
     /// A success with this output: JSON text.
     Done(Option<String>),
     Failed(Failure, ClassSource),
@@ -50,10 +54,28 @@ struct Head<'a> {
     sort: Cow<'a, str>,
 }
 
-#[derive(Deserialize)]
-struct ReadyFrame {
-    protocol: u64,
-    kinds: Option<Vec<String>>,
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct ReadyFrame {
+    pub(super) protocol: u64,
+    /// The kinds that it takes; `None`: any.
+    pub(super) kinds: Option<Vec<String>>,
+    /// How many tasks it takes at once; `None`: one.
+    pub(super) per_worker: Option<f64>,
+    /// Options by kind.
+    #[serde(default)]
+    pub(super) options: BTreeMap<String, KindOptions>,
+}
+
+/// The options that a worker gives a kind.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct KindOptions {
+    pub(super) attempts: Option<f64>,
+    pub(super) timeout_ms: Option<f64>,
+    pub(super) backoff: Option<String>,
+    pub(super) base_ms: Option<f64>,
+    pub(super) max_ms: Option<f64>,
+    pub(super) jitter: Option<bool>,
+    pub(super) max_crashes: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -130,8 +152,7 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
     let Head { sort } = serde_json::from_slice(line).map_err(bad)?;
     let (id, token, what) = match sort.as_ref() {
         "ready" => {
-            let ReadyFrame { protocol, kinds } = serde_json::from_slice(line).map_err(bad)?;
-            return Ok(IncomingFrame::Ready { protocol, kinds });
+            return Ok(IncomingFrame::Ready(serde_json::from_slice(line).map_err(bad)?));
         }
         "progress" => {
             let ProgressFrame { id, token, done, total, note } = serde_json::from_slice(line).map_err(bad)?;
@@ -180,12 +201,16 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
             };
             (id, token, what)
         }
-        other => match conversation_frames::decode(other, line) {
-            None => return Ok(IncomingFrame::Unknown),
-            Some(decoded) => {
+        other => match (conversation_frames::decode(other, line), task_frames::decode(other, line)) {
+            (Some(decoded), _) => {
                 let (id, token, event) = decoded.map_err(bad)?;
                 (id, token, AttemptFrame::Event(event))
             }
+            (None, Some(decoded)) => {
+                let (id, token, number, request) = decoded.map_err(bad)?;
+                (id, token, AttemptFrame::Request(number, request))
+            }
+            (None, None) => return Ok(IncomingFrame::Unknown),
         },
     };
     Ok(IncomingFrame::Of { id, token, what })
@@ -260,11 +285,24 @@ mod tests {
     fn every_frame_of_a_worker_is_read() {
         assert_eq!(
             read(r#"{"type":"ready","protocol":1,"sdk":"python/0.1","kinds":["resize"]}"#),
-            IncomingFrame::Ready { protocol: 1, kinds: Some(vec!["resize".into()]) }
+            IncomingFrame::Ready(ReadyFrame {
+                protocol: 1,
+                kinds: Some(vec!["resize".into()]),
+                ..ReadyFrame::default()
+            })
         );
+        let bare = ReadyFrame { protocol: 1, ..ReadyFrame::default() };
+        assert_eq!(read(r#"{"type":"ready","protocol":1}"#), IncomingFrame::Ready(bare.clone()));
+        let options = KindOptions { attempts: Some(5.0), timeout_ms: Some(30e3), ..KindOptions::default() };
         assert_eq!(
-            read(r#"{"type":"ready","protocol":1}"#),
-            IncomingFrame::Ready { protocol: 1, kinds: None }
+            read(
+                r#"{"type":"ready","protocol":1,"per_worker":50,"options":{"x":{"attempts":5,"timeout_ms":30000}}}"#
+            ),
+            IncomingFrame::Ready(ReadyFrame {
+                per_worker: Some(50.0),
+                options: [("x".to_owned(), options)].into(),
+                ..bare
+            })
         );
         assert_eq!(
             read(r#"{"type":"progress","id":"T","token":3,"done":40,"total":100,"note":"x"}"#),

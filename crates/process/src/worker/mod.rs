@@ -1,29 +1,33 @@
-//! The worker executor: long-lived child processes in any language, which run many tasks, one after the other, and talk
-//! to the node over a socket. The protocol is documented in `docs/guide/worker-protocol.md`.
+//! The worker executor: long-lived child processes in any language, which run many tasks, one after the other or `per_worker` at
+//! once, and talk to the node over a socket. The protocol is documented in `docs/guide/worker-protocol.md`.
 //!
 //! A worker of the pool is one child, for life. `open` starts it and waits until it is ready; `run` sends it a task, and returns
-//! the worker's fate in the slot; between two tasks `ended` reads its output and sees it die; `close` tells it to exit. The caller
-//! drives all I/O: there is no extra thread or task, and so no way to lose a result.
+//! the worker's fate in the slot; between two tasks `ended` reads its output and sees it die; `close` tells it to exit. A caller of
+//! `run` drives all I/O: there is no extra thread or task, and so no way to lose a result.
 
 mod attempt;
 mod connection;
 mod conversation_frames;
 mod end_reason;
+mod ending;
 mod incoming;
-mod keeping;
 mod line_buffer;
 mod outgoing;
 mod policy;
+mod processing;
+mod ready;
 mod recent_attempts;
+mod serving;
 mod steps;
+mod task_frames;
 mod worker_process;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, WorkerId};
+use ostler_core::{ErrorClass, Failure, Overrides, WorkerId};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerFate, WorkerOpening};
 use tokio::time::Instant;
 
@@ -34,8 +38,11 @@ use crate::sandbox::SandboxInstance;
 use crate::supervisor::Supervisor;
 use attempt::Attempt;
 pub use outgoing::MAX_FRAME_BYTES;
-pub use policy::{ProcessPolicy, Recycle};
-use worker_process::{NotUp, WorkerKinds, WorkerProcess};
+pub use policy::{MAX_PER_WORKER, ProcessPolicy, Recycle};
+use ready::WorkerKinds;
+use serving::Arrivals;
+use steps::earlier;
+use worker_process::{NotUp, WorkerProcess};
 
 /// How often a worker's memory is measured: it costs about as much as a small task.
 const WEIGH_EVERY: Duration = Duration::from_millis(100);
@@ -62,11 +69,16 @@ struct Seats {
     starting: HashMap<WorkerId, i32>,
     /// The kinds of the workers that started last, for when there are none.
     known: WorkerKinds,
+    /// The options that the last worker gave its kinds.
+    options: BTreeMap<String, Overrides>,
 }
 
 /// The slot of one worker, as long as it lives.
 struct Seat {
     worker: tokio::sync::Mutex<Option<WorkerProcess>>,
+    arrivals: Arrivals,
+    /// How many attempts it runs at once.
+    slots: usize,
     pid: i32,
     kinds: WorkerKinds,
     told: Mutex<Option<(Instant, Option<u64>)>>,
@@ -126,21 +138,6 @@ impl Process {
         );
         Err(Failure::new(ErrorClass::Permanent, message))
     }
-
-    /// Whether a worker that has just run a task is due for recycling.
-    fn is_spent(&self, worker: &mut WorkerProcess) -> bool {
-        let Recycle { after_tasks, above_memory } = self.policy.recycle;
-        if after_tasks.is_some_and(|most| worker.tasks >= most) {
-            return true;
-        }
-        let Some(most) = above_memory else { return false };
-        let now = Instant::now();
-        if now - worker.weighed < WEIGH_EVERY {
-            return false;
-        }
-        worker.weighed = now;
-        family_bytes(worker.child.pid()).is_some_and(|bytes| bytes > most)
-    }
 }
 
 #[async_trait]
@@ -160,6 +157,18 @@ impl Executor for Process {
         common.map_or(Served::Any, Served::Only)
     }
 
+    fn per_worker(&self) -> usize {
+        self.policy.per_worker
+    }
+
+    fn slots(&self, worker: WorkerId) -> usize {
+        self.seat(worker).map_or(1, |seat| seat.slots)
+    }
+
+    fn kind_options(&self) -> BTreeMap<String, Overrides> {
+        self.lock().options.clone()
+    }
+
     async fn open(&self, worker: WorkerId) -> WorkerOpening {
         let spawned = |pid| {
             self.lock().starting.insert(worker, pid);
@@ -169,11 +178,14 @@ impl Executor for Process {
             WorkerProcess::start(&self.supervisor, policy, sandbox, &self.folders, worker, spawned).await;
         self.lock().starting.remove(&worker);
         match started {
-            Ok((child, kinds)) => {
-                let pid = child.child.pid();
+            Ok((child, announced)) => {
+                let (pid, kinds, slots) = (child.child.pid(), announced.kinds, announced.slots);
                 let mut seats = self.lock();
                 seats.known.clone_from(&kinds);
-                let seat = Seat { worker: Some(child).into(), pid, kinds, told: Mutex::default() };
+                seats.options = announced.options;
+                let worker_place = Some(child).into();
+                let arrivals = Arrivals::default();
+                let seat = Seat { worker: worker_place, arrivals, slots, pid, kinds, told: Mutex::default() };
                 seats.taken.insert(worker, Arc::new(seat));
                 WorkerOpening::Ready
             }
@@ -239,21 +251,35 @@ impl Executor for Process {
             // The task was claimed before this was known. It waits for a worker that can run it.
             return AttemptResult::handed_back();
         }
-        let mut place = seat.worker.lock().await;
-        let Some(worker) = place.as_mut() else { return AttemptResult::handed_back().dead() };
+        let mut timer = Box::pin(tokio::time::sleep(work.timeout));
+        let earlier = match earlier(&control, work.timeout, timer.as_mut()).await {
+            Ok(earlier) => earlier,
+            Err(ended) => return ended,
+        };
         let lapses = self.supervisor.lapses();
-        let ended = Attempt::new(worker, &self.policy, work, folder, control).follow().await;
-        let ended = self.supervisor.unless_lapsed(lapses, ended);
-        worker.tasks += 1;
+        let (attempt, mut answer) = Attempt::new(&self.policy, work, earlier, folder, control, timer);
+        seat.arrivals.add(attempt);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut answer => ended.ok(),
+            mut place = seat.worker.lock() => match place.as_mut() {
+                // It died before it got the task; or its results were given before.
+                None => answer.try_recv().ok(),
+                Some(worker) => {
+                    let ended = worker.serve(&seat.arrivals, &mut answer).await;
+                    if worker.is_over {
+                        *place = None;
+                    }
+                    ended
+                }
+            },
+        };
+        let ended = ended.unwrap_or_else(|| AttemptResult::handed_back().dead());
         match ended.slot {
-            WorkerFate::Reusable if self.is_spent(worker) => ended.spent(),
-            WorkerFate::Reusable | WorkerFate::Spent => ended,
-            WorkerFate::Dead | WorkerFate::Unresponsive => {
-                *place = None;
-                self.remove(id);
-                ended
-            }
+            WorkerFate::Reusable | WorkerFate::Spent => {}
+            WorkerFate::Dead | WorkerFate::Unresponsive => drop(self.remove(id)),
         }
+        self.supervisor.unless_lapsed(lapses, ended)
     }
 }
 

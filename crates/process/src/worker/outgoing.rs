@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use ostler_core::{MAX_NESTING, is_too_deep};
-use ostler_exec::Work;
+use ostler_core::{ErrorClass, MAX_NESTING, TaskId, is_too_deep};
+use ostler_exec::{TaskInfo, Work};
 use serde::de::IgnoredAny;
 
 use super::steps::Earlier;
@@ -14,10 +14,11 @@ pub const MAX_FRAME_BYTES: usize = 16 << 20;
 /// The protocol version.
 pub(super) const PROTOCOL: u64 = 1;
 
-/// The first frame.
-pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str) {
+/// The first frame. `per_worker`: how many tasks the node would send at once.
+pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str, per_worker: usize) {
     let (pool, worker) = (text(pool), text(worker));
-    line(into, &[r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, "}"]);
+    let slots = if per_worker > 1 { format!(r#","per_worker":{per_worker}"#) } else { String::new() };
+    line(into, &[r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, &slots, "}"]);
 }
 
 /// Why a task cannot be encoded as a frame.
@@ -74,6 +75,41 @@ pub(super) fn session(into: &mut Vec<u8>, id: &str, token: u64, session: &str) {
     line(into, &[&about("saved", id, token), r#","session":"#, &text(session), "}"]);
 }
 
+/// A task was submitted.
+pub(super) fn submitted(into: &mut Vec<u8>, id: &str, token: u64, request: u64, task: TaskId) {
+    line(into, &[&answer("submitted", id, token, request), r#","task":""#, &task.to_string(), r#""}"#]);
+}
+
+/// A task was looked up.
+pub(super) fn found(into: &mut Vec<u8>, id: &str, token: u64, request: u64, task: Option<&TaskInfo>) {
+    let head = answer("found", id, token, request);
+    let Some(TaskInfo { id, state, output, error }) = task else {
+        return line(into, &[&head, r#","task":null}"#]);
+    };
+    let output = output.as_deref().map_or("null".into(), one_line);
+    let error = error.as_deref().map_or_else(|| "null".to_owned(), text);
+    let found =
+        format!(r#","task":{{"id":"{id}","state":"{}","output":{output},"error":{error}}}}}"#, state.name());
+    if head.len() + found.len() > MAX_FRAME_BYTES {
+        let why = "its output is larger than a frame of the worker protocol, which has at most 16 MiB";
+        return line(
+            into,
+            &[&head.replacen("found", "refused", 1), r#","class":"permanent","message":"#, &text(why), "}"],
+        );
+    }
+    line(into, &[&head, &found]);
+}
+
+/// A request about tasks was refused.
+pub(super) fn refused(into: &mut Vec<u8>, id: &str, token: u64, request: u64, class: ErrorClass, why: &str) {
+    let head = answer("refused", id, token, request);
+    line(into, &[&head, r#","class":""#, class.name(), r#"","message":"#, &text(why), "}"]);
+}
+
+fn answer(sort: &str, id: &str, token: u64, request: u64) -> String {
+    format!(r#"{},"request":{request}"#, about(sort, id, token))
+}
+
 /// The lease is lost.
 pub(super) fn lost(into: &mut Vec<u8>, id: &str, token: u64) {
     line(into, &[&about("lost", id, token), "}"]);
@@ -111,7 +147,7 @@ fn one_line(json: &str) -> Cow<'_, str> {
 mod tests {
     use std::time::Duration;
 
-    use ostler_core::{Id, TaskId, WorkerId};
+    use ostler_core::{Id, StateName, WorkerId};
 
     use super::*;
 
@@ -141,8 +177,36 @@ mod tests {
     fn every_frame_to_a_worker_is_one_line_of_json() {
         use serde_json::json;
         assert_eq!(
-            sent(|into| hello(into, "docs", "w\n1")),
+            sent(|into| hello(into, "docs", "w\n1", 1)),
             json!({"type": "hello", "protocol": 1, "pool": "docs", "worker": "w\n1"})
+        );
+        assert_eq!(
+            sent(|into| hello(into, "docs", "w", 50)),
+            json!({"type": "hello", "protocol": 1, "pool": "docs", "worker": "w", "per_worker": 50})
+        );
+        let other = TaskId(Id::from_bits(7));
+        assert_eq!(
+            sent(|into| submitted(into, "T", 3, 1, other)),
+            json!({"type": "submitted", "id": "T", "token": 3, "request": 1, "task": other.to_string()})
+        );
+        assert_eq!(
+            sent(|into| found(into, "T", 3, 2, None)),
+            json!({"type": "found", "id": "T", "token": 3, "request": 2, "task": null})
+        );
+        let info = TaskInfo {
+            id: other,
+            state: StateName::Completed,
+            output: Some("{\"n\":\n1}".into()),
+            error: None,
+        };
+        assert_eq!(
+            sent(|into| found(into, "T", 3, 2, Some(&info))),
+            json!({"type": "found", "id": "T", "token": 3, "request": 2,
+                "task": {"id": other.to_string(), "state": "completed", "output": {"n": 1}, "error": null}})
+        );
+        assert_eq!(
+            sent(|into| refused(into, "T", 3, 4, ErrorClass::Transient, "full")),
+            json!({"type": "refused", "id": "T", "token": 3, "request": 4, "class": "transient", "message": "full"})
         );
         assert_eq!(
             sent(|into| saved(into, "T", 3, "a")),

@@ -27,6 +27,8 @@ pub struct ProcessPolicy {
     /// whole timeout.
     pub stuck_after: Option<Duration>,
     pub recycle: Recycle,
+    /// How many tasks a worker runs at once, if it can.
+    pub per_worker: usize,
     /// Bytes of an output, at most. More is a permanent failure.
     pub max_output_bytes: usize,
     /// Bytes of stdout, and as many of stderr, that are kept of one attempt as log lines. The rest is dropped, with a warning.
@@ -45,6 +47,8 @@ pub struct Recycle {
     pub above_memory: Option<u64>,
 }
 
+/// Tasks that a worker may run at once.
+pub const MAX_PER_WORKER: usize = 1_000;
 /// The default of `ready_timeout`.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The default of `grace`.
@@ -67,6 +71,7 @@ impl ProcessPolicy {
             grace: GRACE,
             stuck_after: None,
             recycle: Recycle::default(),
+            per_worker: 1,
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
             folders: Folders::default(),

@@ -1,15 +1,11 @@
-//! Steps of an attempt on a worker: what earlier attempts left, and the steps that it saves.
+//! Steps and the conversation that earlier attempts of a task left.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::ErrorClass;
-use ostler_exec::{AttemptResult, Control, StepError, StepLookup, StepStore};
+use ostler_exec::{AttemptResult, Control, StepError};
 use tokio::time::Sleep;
-
-/// A step that is being saved, with its name.
-pub(super) type Saving = Pin<Box<dyn Future<Output = (String, Result<(), StepError>)> + Send>>;
 
 /// What earlier attempts left for this one.
 #[derive(Debug, Default)]
@@ -39,21 +35,5 @@ pub(super) async fn earlier(
         StepError::Away(reason) | StepError::Refused(reason) => {
             AttemptResult::failed_with(ErrorClass::Transient, format!("its steps cannot be read: {reason}"))
         }
-    })
-}
-
-/// Saves a step, unless it was completed before.
-pub(super) fn save(supervisor: Arc<dyn StepStore>, name: String, value: String) -> Saving {
-    Box::pin(async move {
-        let saved = match supervisor.begin(&name).await {
-            Ok(StepLookup::New) => supervisor.save(&name, &value).await,
-            // An earlier attempt has completed it: its value stays.
-            Ok(StepLookup::Done(_)) => Ok(()),
-            Ok(StepLookup::Twice) => {
-                Err(StepError::Refused("it was already started in this attempt".to_owned()))
-            }
-            Err(error) => Err(error),
-        };
-        (name, saved)
     })
 }

@@ -1,29 +1,30 @@
-//! A worker process: a child that runs many tasks, one after the other. From its start to its ready frame, between two tasks,
-//! and to its exit.
+//! A worker process: a child that runs many tasks. From its start to its ready frame, between two tasks, and to its exit.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use ostler_core::{ErrorClass, Failure, WorkerId};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
+use super::attempt::Attempt;
 use super::connection::{Connection, ConnectionEvent, Listening, Nonsense};
 use super::end_reason::strange;
-use super::incoming::IncomingFrame;
+use super::incoming::{IncomingFrame, ReadyFrame};
 use super::outgoing::{self, PROTOCOL};
-use super::policy::ProcessPolicy;
+use super::policy::{ProcessPolicy, Recycle};
+use super::ready::{Announced, announced};
 use super::recent_attempts::RecentAttempts;
 use crate::command::verdict;
 use crate::folders::TaskFolders;
 use crate::lines::{Tail, reason};
 use crate::sandbox::{Private, SandboxInstance};
+use crate::stall::StallWatch;
 use crate::supervisor::{
     Child, Exit, Launch, SOCKET_FD, Socket, SpawnError, Stdin, Supervisor, SupervisorGone, Variables,
 };
 
 /// The variable with the descriptor of the worker's socket.
 const FD_VARIABLE: &str = "OSTLER_FD";
-/// Kinds that a worker may announce: a claim asks for no more.
-const MAX_KINDS: usize = 1_000;
 /// How long a kill may take. A process that is still alive then hangs in the kernel, and is not waited for.
 const MAX_KILL: Duration = Duration::from_secs(2);
 
@@ -32,13 +33,51 @@ pub(super) struct WorkerProcess {
     pub(super) link: Connection,
     /// The end of its output between attempts. Output during an attempt belongs to the attempt, and never appears here.
     pub(super) idle_tail: Tail,
+    /// The end of its output while it ran several attempts.
+    pub(super) crowd_tail: Tail,
     pub(super) recent: RecentAttempts,
+    /// Those in flight.
+    pub(super) attempts: Vec<Attempt>,
+    /// How many it can run at once.
+    pub(super) slots: usize,
+    pub(super) stage: ProcessStage,
+    /// When the current stage has lasted too long, unless it is serving.
+    pub(super) timer: Pin<Box<Sleep>>,
+    pub(super) cause: EndCause,
+    /// It has exited, or cannot be killed.
+    pub(super) is_over: bool,
+    pub(super) stuck_after: Option<Duration>,
+    pub(super) stall: StallWatch,
     /// Attempts that it has run.
     pub(super) tasks: u64,
+    pub(super) recycle: Recycle,
     /// When its memory was last measured for recycling.
     pub(super) weighed: Instant,
+    /// What its first task should say about it.
+    pub(super) warning: Option<String>,
     /// Its temporary folder, if it is in a sandbox.
     _private: Option<Private>,
+}
+
+/// How far the end of a worker process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProcessStage {
+    Serving,
+    /// It has closed its socket, and is about to exit.
+    Leaving,
+    /// SIGTERM was sent.
+    Terminating,
+    /// SIGKILL was sent.
+    Killed,
+}
+
+/// Why the node ends a worker process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndCause {
+    /// One of its attempts did not stop. The others did nothing wrong.
+    Attempt,
+    /// It broke the protocol, does nothing, or died.
+    Process,
 }
 
 /// Why a worker did not start.
@@ -54,9 +93,6 @@ impl From<Failure> for NotUp {
     }
 }
 
-/// The kinds that a worker announced; `None`: any.
-pub(super) type WorkerKinds = Option<Vec<String>>;
-
 impl WorkerProcess {
     /// Starts a worker, and waits until it is ready. `spawned` learns its pid before that.
     pub(super) async fn start(
@@ -66,7 +102,7 @@ impl WorkerProcess {
         folders: &TaskFolders,
         id: WorkerId,
         spawned: impl FnOnce(i32) + Send,
-    ) -> Result<(Self, WorkerKinds), NotUp> {
+    ) -> Result<(Self, Announced), NotUp> {
         let until = Instant::now() + policy.ready_timeout;
         let late = || {
             let message = format!("the worker was not ready within {:?}", policy.ready_timeout);
@@ -105,11 +141,35 @@ impl WorkerProcess {
         })?;
         spawned(child.pid());
         let link = Connection::to(&mut child, &policy.secrets);
-        let (idle_tail, recent, weighed) = (Tail::default(), RecentAttempts::default(), Instant::now());
-        let mut worker = Self { child, link, idle_tail, recent, tasks: 0, weighed, _private: private };
-        worker.link.say(|into| outgoing::hello(into, &policy.pool, &format!("w-{id}")));
-        match tokio::time::timeout_at(until, worker.become_ready()).await {
-            Ok(Ok(kinds)) => Ok((worker, kinds)),
+        let now = Instant::now();
+        let mut worker = Self {
+            stall: StallWatch::new(None, child.pid()),
+            child,
+            link,
+            idle_tail: Tail::default(),
+            crowd_tail: Tail::default(),
+            recent: RecentAttempts::new(policy.per_worker),
+            attempts: Vec::new(),
+            slots: 1,
+            stage: ProcessStage::Serving,
+            timer: Box::pin(tokio::time::sleep_until(now)),
+            cause: EndCause::Attempt,
+            is_over: false,
+            stuck_after: policy.stuck_after,
+            tasks: 0,
+            recycle: policy.recycle,
+            weighed: now,
+            warning: None,
+            _private: private,
+        };
+        let name = format!("w-{id}");
+        worker.link.say(|into| outgoing::hello(into, &policy.pool, &name, policy.per_worker));
+        match tokio::time::timeout_at(until, worker.become_ready(policy.per_worker)).await {
+            Ok(Ok(announced)) => {
+                worker.slots = announced.slots;
+                worker.warning.clone_from(&announced.warning);
+                Ok((worker, announced))
+            }
             Ok(Err(failure)) => Err(worker.with_last_words(failure).into()),
             Err(_) => Err(worker.with_last_words(late()).into()),
         }
@@ -127,23 +187,20 @@ impl WorkerProcess {
         Failure { message, details, ..failure }
     }
 
-    async fn become_ready(&mut self) -> Result<WorkerKinds, Failure> {
+    async fn become_ready(&mut self, per_worker: usize) -> Result<Announced, Failure> {
         loop {
             match self.next().await {
-                IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds: Some(kinds) })
-                    if kinds.len() > MAX_KINDS =>
-                {
-                    return Err(crash(format!("names {} kinds; the maximum is {MAX_KINDS}", kinds.len())));
+                IdleEvent::Said(IncomingFrame::Ready(ready @ ReadyFrame { protocol: PROTOCOL, .. })) => {
+                    return announced(ready, per_worker).map_err(crash);
                 }
-                IdleEvent::Said(IncomingFrame::Ready { protocol: PROTOCOL, kinds }) => return Ok(kinds),
-                IdleEvent::Said(IncomingFrame::Ready { protocol, .. }) => {
+                IdleEvent::Said(IncomingFrame::Ready(ReadyFrame { protocol, .. })) => {
                     return Err(crash(format!(
                         "speaks version {protocol} of the protocol, but this node speaks {PROTOCOL}"
                     )));
                 }
                 IdleEvent::Said(IncomingFrame::Unknown) => {}
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => {
-                    return Err(crash(strange(&id, token, None)));
+                    return Err(crash(strange(&id, token, &[])));
                 }
                 IdleEvent::Nonsense(nonsense) => return Err(senseless(&nonsense)),
                 IdleEvent::Ended(exit) => return Err(died(exit, "before it was ready")),
@@ -155,11 +212,11 @@ impl WorkerProcess {
     pub(super) async fn rest(&mut self) -> Failure {
         loop {
             let failure = match self.next().await {
-                IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready { .. }) => continue,
+                IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready(_)) => continue,
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.recent.has(&id, token) => {
                     continue;
                 }
-                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, None)),
+                IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => crash(strange(&id, token, &[])),
                 IdleEvent::Nonsense(nonsense) => senseless(&nonsense),
                 IdleEvent::Ended(exit) => died(exit, "while it was idle"),
             };

@@ -9,7 +9,7 @@ use crate::bench::SOON;
 use crate::desk::{Desk, heard, output, task};
 
 /// Stores every event, as a node does.
-async fn store_all(events: EventReceiver) -> Vec<EventBody> {
+pub(crate) async fn store_all(events: EventReceiver) -> Vec<EventBody> {
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while events.recv_many(&mut batch, 7).await > 0 {
         for queued in batch.drain(..) {

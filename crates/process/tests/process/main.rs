@@ -5,6 +5,7 @@ mod command;
 mod conformance;
 mod containment;
 mod conversations;
+mod crowds;
 mod desk;
 mod escapes;
 mod files;

@@ -19,10 +19,11 @@ use crate::workers::Book;
 
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Workers that behave as their payload says, without the file extensions.
-const TOLD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/sdk_worker");
+/// The folder with the workers of these tests.
+pub(crate) const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process");
 
-fn policy(program: &str, script: impl Into<String>) -> ProcessPolicy {
+/// The policy of a worker by an SDK.
+pub(crate) fn sdk_policy(program: &str, script: impl Into<String>) -> ProcessPolicy {
     let argv = [program.to_owned(), script.into()];
     let mut policy = ProcessPolicy { grace: GRACE, ready_timeout: SOON, ..ProcessPolicy::new("docs", argv) };
     for (name, value) in
@@ -34,11 +35,11 @@ fn policy(program: &str, script: impl Into<String>) -> ProcessPolicy {
 }
 
 fn python() -> ProcessPolicy {
-    policy("python3", format!("{TOLD}.py"))
+    sdk_policy("python3", format!("{TESTS}/sdk_worker.py"))
 }
 
 fn javascript() -> ProcessPolicy {
-    policy("node", format!("{TOLD}.mjs"))
+    sdk_policy("node", format!("{TESTS}/sdk_worker.mjs"))
 }
 
 /// Runs an attempt on a new worker, with steps stored in the book; returns the result and the notes.
@@ -173,7 +174,7 @@ async fn the_reason_of_a_javascript_worker_that_dies_is_its_error_and_not_the_ve
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("broken.mjs");
     fs::write(&script, "import 'no-such-module';\n").expect("a file");
-    let refused = Desk::of(policy("node", script.to_str().expect("text"))).await.refused().await;
+    let refused = Desk::of(sdk_policy("node", script.to_str().expect("text"))).await.refused().await;
     assert!(refused.message.contains("Cannot find package 'no-such-module'"), "{}", refused.message);
 }
 
@@ -187,9 +188,9 @@ async fn the_workers_in_the_examples_run() {
     let script = folder.path().join("worker.mjs");
     fs::copy(format!("{ROOT}/examples/worker.mjs"), &script).expect("the example is there");
     for policy in [
-        policy("bash", format!("{ROOT}/examples/worker.sh")),
-        policy("python3", format!("{ROOT}/examples/worker.py")),
-        policy("node", script.to_str().expect("the path is text")),
+        sdk_policy("bash", format!("{ROOT}/examples/worker.sh")),
+        sdk_policy("python3", format!("{ROOT}/examples/worker.py")),
+        sdk_policy("node", script.to_str().expect("the path is text")),
     ] {
         let shown = policy.argv[0].clone();
         let desk = Desk::of(policy).await;

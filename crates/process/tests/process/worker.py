@@ -344,7 +344,8 @@ def main():
     if START == "stubborn":
         ignore_term()
     kinds = {"kinds": ["k"]} if START == "picky" else {}
-    send(type="ready", protocol=1, sdk="test/1", **kinds)
+    options = {"options": {"k": {"attempts": 0}}} if START == "bad-options" else {}
+    send(type="ready", protocol=1, sdk="test/1", **kinds, **options)
     if START == "short-lived":
         print("that was it", file=sys.stderr, flush=True)
         os._exit(4)

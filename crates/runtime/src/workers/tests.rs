@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use async_trait::async_trait;
-use ostler_core::{Id, Overrides, Priority, TaskId};
+use ostler_core::{Ending, Id, Overrides, Priority, TaskId};
 use ostler_exec::{AttemptResult, Control, Served, Work};
 use ostler_store::{Lease, LeaseRef};
 
@@ -25,7 +25,17 @@ impl Executor for AlwaysSucceeds {
 }
 
 fn task() -> ClaimedTask {
-    let lease = LeaseRef { task: TaskId(Id::from_bits(9)), token: 1, row: 1 };
+    numbered(9, 0)
+}
+
+fn done(task: u128, ending: Ending) -> AttemptEnding {
+    let task = TaskId(Id::from_bits(task));
+    AttemptEnding { task, ending, slot: WorkerFate::Reusable, took: None, suspect: false, shortage: None }
+}
+
+/// A task that this many workers or nodes have died of.
+fn numbered(task: u128, node_deaths: u32) -> ClaimedTask {
+    let lease = LeaseRef { task: TaskId(Id::from_bits(task)), token: 1, row: 1 };
     let claimed = Claimed {
         lease: Lease::granted(lease),
         queue: "q".into(),
@@ -34,7 +44,7 @@ fn task() -> ClaimedTask {
         attempt: 1,
         priority: Priority::default(),
         suspect: false,
-        node_deaths: 0,
+        node_deaths,
         policy: Overrides::NONE.resolve(&Overrides::NONE),
         folder: None,
         created_at: NOW,
@@ -130,9 +140,7 @@ fn a_worker_counts_what_it_did_and_is_idle_without_a_task_after_it() {
         assert!(matches!(workers.turn(id, None, NOW), NextTask::Run(_)));
         assert_eq!((record().state, record().task.is_some()), (WorkerState::Busy, true));
         assert_eq!(workers.running(), 1);
-        let done =
-            AttemptEnding { ending, slot: WorkerFate::Reusable, took: None, suspect: false, shortage: None };
-        assert!(matches!(workers.turn(id, Some(done), NOW), NextTask::Wait));
+        assert!(matches!(workers.turn(id, Some(done(9, ending)), NOW), NextTask::Wait));
         assert_eq!((record().state, record().task), (WorkerState::Idle, None));
         assert_eq!((record().done, record().failed), counts, "after {ending:?}");
     }
@@ -150,4 +158,86 @@ fn a_worker_that_died_is_killed_until_it_is_gone_and_takes_no_task() {
     assert!(matches!(workers.turn(woken, None, NOW), NextTask::Go));
     workers.gone(woken);
     assert_eq!(states(), [WorkerState::Idle]);
+}
+
+/// Workers that run three tasks at once.
+struct InThrees;
+
+#[async_trait]
+impl Executor for InThrees {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    fn per_worker(&self) -> usize {
+        3
+    }
+
+    fn slots(&self, _: WorkerId) -> usize {
+        3
+    }
+
+    async fn run(&self, _: Work, _: Control) -> AttemptResult {
+        AttemptResult::success(None)
+    }
+}
+
+/// Two idle workers with three slots each.
+fn shared() -> (WorkerSet, [WorkerId; 2], [Arc<Notify>; 2]) {
+    let workers = WorkerSet::new("q", Arc::new(InThrees), 2, watch::channel(NodeState::Running).1);
+    let ids = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
+    let bells = ids.map(|id| {
+        let bell = workers.enlist(id, 0, NOW);
+        workers.ready(id);
+        assert!(matches!(workers.turn(id, None, NOW), NextTask::Wait));
+        bell
+    });
+    (workers, ids, bells)
+}
+
+/// The number of the task that the worker takes, if any.
+fn takes(workers: &WorkerSet, id: WorkerId, ended: Option<u128>) -> Option<u128> {
+    match workers.turn(id, ended.map(|task| done(task, Ending::Success)), NOW) {
+        NextTask::Run(waiting) => Some(waiting.claimed.lease.task().0.bits()),
+        NextTask::Wait => None,
+        NextTask::Go => panic!("it goes"),
+    }
+}
+
+#[test]
+fn a_worker_takes_as_many_tasks_as_it_has_slots_and_the_load_counts_slots() {
+    let (workers, [first, second], bells) = shared();
+    assert_eq!((workers.load().open, workers.load().free()), (6, 6));
+    workers.add((10..15).map(|number| numbered(number, 0)), 0);
+    assert!(bells.iter().all(|bell| rung(bell)), "five tasks need both");
+    assert_eq!([(); 4].map(|()| takes(&workers, first, None)), [Some(10), Some(11), Some(12), None]);
+    assert_eq!([(); 3].map(|()| takes(&workers, second, None)), [Some(13), Some(14), None]);
+    let load = workers.load();
+    assert_eq!((load.open, load.idle, load.backlog), (1, 0, 0));
+    assert_eq!(workers.tasks().len(), 5);
+    assert_eq!(takes(&workers, first, Some(11)), None);
+    assert_eq!(workers.load().open, 2);
+    workers.add(std::iter::once(numbered(20, 0)), 0);
+    assert!(bells.iter().any(|bell| rung(bell)), "a busy one with a free slot is woken");
+    let record = |id| workers.workers().into_iter().find(|worker| worker.id == id).expect("it is there");
+    let oldest = record(first).task.expect("it runs two").0;
+    assert_eq!((record(first).state, oldest), (WorkerState::Busy, TaskId(Id::from_bits(10))));
+    assert_eq!((takes(&workers, second, Some(13)), takes(&workers, second, Some(14))), (Some(20), None));
+    assert_eq!(takes(&workers, second, Some(20)), None);
+    assert_eq!(record(second).state, WorkerState::Idle);
+}
+
+#[test]
+fn a_task_that_was_there_at_two_deaths_gets_a_worker_of_its_own() {
+    let (workers, [first, second], _) = shared();
+    workers.add([numbered(10, 0), numbered(11, 0)].into_iter(), 0);
+    assert_eq!((takes(&workers, first, None), takes(&workers, second, None)), (Some(10), Some(11)));
+    workers.add([numbered(20, 2), numbered(21, 0), numbered(22, 1)].into_iter(), 0);
+    assert_eq!(takes(&workers, first, None), None, "it waits until this one is free");
+    assert_eq!(workers.load().excess(), 0, "and is not handed back");
+    assert_eq!([(); 3].map(|()| takes(&workers, second, None)), [Some(21), Some(22), None]);
+    assert_eq!(takes(&workers, first, Some(10)), Some(20));
+    workers.add(std::iter::once(numbered(30, 0)), 0);
+    assert_eq!(takes(&workers, first, None), None, "nothing runs beside it");
+    assert_eq!(takes(&workers, first, Some(20)), Some(30));
 }

@@ -156,8 +156,11 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
 fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
     let mut statement = conn.prepare_cached(
         "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
-            w.task_started_at, w.last_seen
-         FROM worker w JOIN session s ON s.id = w.session ORDER BY w.session, w.place",
+            w.task_started_at, w.last_seen, coalesce(r.tasks, 0)
+         FROM worker w JOIN session s ON s.id = w.session
+         LEFT JOIN (SELECT a.worker, count(*) AS tasks FROM task t JOIN attempt a ON a.task = t.id AND a.number = t.runs
+             WHERE t.phase IN (3, 4) AND a.finished_at IS NULL GROUP BY a.worker) r ON r.worker = w.id
+         ORDER BY w.session, w.place",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
         let state =
@@ -176,7 +179,8 @@ fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
             task: task.map(|task| (TaskId(task.id()), Timestamp::from_millis(since.unwrap_or(0)))),
         };
         let last_seen = Timestamp::from_millis(row.get(11)?);
-        Ok(WorkerRecord { session: SessionId(row.get::<_, Uid>(0)?.id()), worker, last_seen })
+        let (session, tasks) = (SessionId(row.get::<_, Uid>(0)?.id()), row.get(12)?);
+        Ok(WorkerRecord { session, worker, tasks, last_seen })
     };
     statement.query_map([], read)?.collect()
 }

@@ -1,0 +1,213 @@
+//! The task desk of an attempt: submits and looks up tasks for its handler, while its lease holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use ostler_core::{Id, State, TaskId};
+use ostler_exec::{Submission, TaskCallError, TaskDesk, TaskInfo};
+use ostler_store::calls::{Enqueued, NewTask};
+use ostler_store::unique::Unique;
+use ostler_store::views::TaskRef;
+use ostler_store::{Error, LeaseRef, Store};
+use sha2::{Digest as _, Sha256};
+
+/// The bits of an id that do not say when it was made.
+const CHANCE_BITS: u128 = (1 << 80) - 1;
+
+/// The calls of one attempt.
+pub(crate) struct AttemptTasks {
+    store: Arc<dyn Store>,
+    lease: LeaseRef,
+    queue: Arc<str>,
+    /// How often this attempt has submitted the same.
+    submitted: Mutex<HashMap<[u8; 32], u64>>,
+}
+
+impl AttemptTasks {
+    pub(crate) fn new(store: Arc<dyn Store>, lease: LeaseRef, queue: Arc<str>) -> Self {
+        Self { store, lease, queue, submitted: Mutex::default() }
+    }
+
+    /// The id of a submission without one: the same for the same submission by a later attempt of the task.
+    fn id(&self, queue: &str, task: &Submission) -> TaskId {
+        let Submission { kind, payload, key, .. } = task;
+        let mut digest = Sha256::new();
+        digest.update(self.lease.task.0.to_bytes());
+        for part in [queue, kind, payload, key.as_deref().unwrap_or_default()] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        let content: [u8; 32] = digest.clone().finalize().into();
+        let mut submitted = self.submitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = submitted.entry(content).or_default();
+        digest.update(before.to_be_bytes());
+        *before += 1;
+        let mut low = [0; 16];
+        low.copy_from_slice(&digest.finalize()[..16]);
+        TaskId(Id::from_bits(
+            self.lease.task.0.bits() & !CHANCE_BITS | u128::from_be_bytes(low) & CHANCE_BITS,
+        ))
+    }
+
+    /// Whether the attempt still speaks for its task.
+    async fn check_lease(&self) -> Result<(), TaskCallError> {
+        let found =
+            self.store.show(TaskRef::Id(self.lease.task)).await.map_err(|error| unanswered(&error))?;
+        match found.map(|detail| (detail.task.token, detail.task.state)) {
+            Some((token, State::Claimed { .. } | State::Running { .. })) if token == self.lease.token => {
+                Ok(())
+            }
+            Some(_) | None => Err(TaskCallError::Lost),
+        }
+    }
+}
+
+fn unanswered(error: &Error) -> TaskCallError {
+    if error.is_transient() {
+        TaskCallError::Away(error.to_string())
+    } else {
+        TaskCallError::Refused(error.to_string())
+    }
+}
+
+impl fmt::Debug for AttemptTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptTasks").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TaskDesk for AttemptTasks {
+    async fn submit(&self, task: Submission) -> Result<TaskId, TaskCallError> {
+        self.check_lease().await?;
+        let queue = task.queue.clone().unwrap_or_else(|| self.queue.to_string());
+        let id = task.id.unwrap_or_else(|| self.id(&queue, &task));
+        let run_at = match task.delay {
+            Some(delay) => Some(self.store.now().await.map_err(|error| unanswered(&error))?.after(delay)),
+            None => None,
+        };
+        let unique = task.key.map(Unique::new);
+        let new = NewTask { run_at, unique, ..NewTask::new(id, queue.as_str(), task.kind, task.payload) };
+        let answers = self.store.enqueue(vec![new]).await.map_err(|error| unanswered(&error))?;
+        match answers.first() {
+            Some(Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id)) => Ok(*id),
+            Some(Enqueued::Rejected { holder }) => Ok(*holder),
+            Some(Enqueued::QueueFull { limit }) => {
+                Err(TaskCallError::Away(format!("the queue \"{queue}\" is full: it holds {limit} tasks")))
+            }
+            Some(Enqueued::NoSuchTask(_)) | None => {
+                Err(TaskCallError::Refused("the store did not take the task".to_owned()))
+            }
+        }
+    }
+
+    async fn look_up(&self, task: TaskId) -> Result<Option<TaskInfo>, TaskCallError> {
+        let found = self.store.show(TaskRef::Id(task)).await.map_err(|error| unanswered(&error))?;
+        Ok(found.map(|detail| TaskInfo {
+            id: detail.task.id,
+            state: detail.task.state.name(),
+            output: detail.task.output,
+            error: detail.task.last_failure.map(|failure| failure.message),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ostler_core::{Outcome, StateName};
+    use ostler_store::Lease;
+    use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange, Report};
+    use ostler_testkit::{Ids, TempStore};
+
+    use super::*;
+
+    const QUEUE: &str = "mail";
+
+    struct Scene {
+        store: Arc<dyn Store>,
+        lease: Lease,
+        _here: TempStore,
+    }
+
+    impl Scene {
+        /// A claimed task.
+        async fn new() -> Self {
+            let (here, ids) = (TempStore::real(), Ids::new(5));
+            let store: Arc<dyn Store> = here.store();
+            let node = ids.new_session("node", Duration::from_secs(60));
+            let session = node.id;
+            store.join(node).await.expect("it joins");
+            store.enqueue(vec![ids.new_task(QUEUE, "parent")]).await.expect("it is enqueued");
+            let claim = Claim { session, queue: QUEUE.into(), kinds: Kinds::Any, limit: 1 };
+            let ClaimAnswer::Tasks { mut tasks, .. } = store.claim(claim).await.expect("it answers") else {
+                panic!("the session lives")
+            };
+            Self { store, lease: tasks.remove(0).lease, _here: here }
+        }
+
+        /// The desk of an attempt.
+        fn desk(&self) -> AttemptTasks {
+            AttemptTasks::new(Arc::clone(&self.store), self.lease.as_ref(), QUEUE.into())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_later_attempt_submits_again_is_the_same_task() {
+        let scene = Scene::new().await;
+        let child = || Submission::new("child", "{\"n\":1}");
+        let other = || Submission { queue: Some("other".into()), ..child() };
+        let mut seen = Vec::new();
+        for _attempt in 0..2 {
+            let desk = scene.desk();
+            let mut ids = Vec::new();
+            for submission in [child(), child(), other(), Submission { payload: "2".into(), ..child() }] {
+                ids.push(desk.submit(submission).await.expect("it is submitted"));
+            }
+            seen.push(ids);
+        }
+        assert_eq!(seen[0], seen[1]);
+        let distinct: std::collections::BTreeSet<TaskId> = seen[0].iter().copied().collect();
+        assert_eq!(distinct.len(), 4, "in one attempt, each is a task of its own");
+        let found = scene.desk().look_up(seen[0][2]).await.expect("it answers").expect("it is there");
+        assert_eq!((found.id, found.state, found.output), (seen[0][2], StateName::Queued, None));
+        let none = scene.desk().look_up(TaskId(Id::from_bits(1))).await;
+        assert_eq!(none, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_key_or_an_id_names_one_task_and_a_full_queue_may_have_room_later() {
+        let scene = Scene::new().await;
+        let keyed =
+            |payload: &str| Submission { key: Some("one".into()), ..Submission::new("child", payload) };
+        let desk = scene.desk();
+        let first = desk.submit(keyed("1")).await;
+        assert_eq!(desk.submit(keyed("2")).await, first);
+        let id = Some(TaskId(Id::from_bits(99)));
+        let named = |payload: &str| Submission { id, ..Submission::new("child", payload) };
+        assert_eq!(desk.submit(named("1")).await.ok(), id);
+        assert_eq!(desk.submit(named("1")).await.ok(), id);
+        let refused = desk.submit(named("2")).await;
+        assert!(
+            matches!(refused, Err(TaskCallError::Refused(_))),
+            "other work under the same id: {refused:?}"
+        );
+        scene.store.configure(QUEUE, vec![QueueChange::Limit(Some(1))]).await.expect("it is set");
+        let full = desk.submit(Submission::new("child", "3")).await;
+        assert!(matches!(&full, Err(TaskCallError::Away(why)) if why.contains("full")), "{full:?}");
+    }
+
+    #[tokio::test]
+    async fn a_stale_attempt_submits_nothing() {
+        let scene = Scene::new().await;
+        let desk = scene.desk();
+        let report = Report { lease: scene.lease, ran: None, outcome: Outcome::HandedBack, output: None };
+        scene.store.finish(vec![report]).await.expect("it is recorded");
+        assert_eq!(desk.submit(Submission::new("child", "1")).await, Err(TaskCallError::Lost));
+        let survey = scene.store.survey().await.expect("it answers");
+        assert_eq!(survey.lanes.iter().map(|lane| lane.counts.queued).sum::<u64>(), 1, "only its own task");
+    }
+}
