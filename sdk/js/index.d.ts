@@ -1,9 +1,30 @@
-/** Worker SDK for Ostler: handlers by kind, run one task at a time for a node. */
+/** Worker SDK for Ostler: handlers by kind, which a node gives tasks. */
 
 /** Any JSON value. */
 export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
 
 export type Level = "debug" | "info" | "warn" | "error";
+
+export type Role = "user" | "assistant" | "system";
+
+/** A text with a unit, such as "30s", "5m" or "500ms", or a number of milliseconds. */
+export type Duration = string | number;
+
+/** Defaults for tasks of a kind. The node's config and the task's own options win. */
+export interface TaskOptions {
+  /** How many attempts may fail. */
+  attempts?: number;
+  /** The timeout of an attempt. */
+  timeout?: Duration;
+  backoff?: "fixed" | "linear" | "exponential";
+  /** The delay after the first failure. */
+  base?: Duration;
+  /** The longest delay. */
+  max?: Duration;
+  jitter?: boolean;
+  /** At this many crashes of its worker the task is quarantined. */
+  maxCrashes?: number;
+}
 
 /** Runs tasks of one kind. What it returns is the task's output, as JSON; what it throws is the task's error. */
 export type Handler<Payload = any, Output = unknown> = (payload: Payload, ctx: Context) => Output | Promise<Output>;
@@ -12,6 +33,12 @@ export type Handler<Payload = any, Output = unknown> = (payload: Payload, ctx: C
 export class Worker {
   /** Registers a handler for tasks of this kind. */
   task<Payload = any, Output = unknown>(kind: string, handler: Handler<Payload, Output>): Handler<Payload, Output>;
+  /** The same, with options for tasks of this kind. */
+  task<Payload = any, Output = unknown>(
+    kind: string,
+    options: TaskOptions,
+    handler: Handler<Payload, Output>,
+  ): Handler<Payload, Output>;
   /** Registers a handler for all kinds that have no other handler. */
   task<Payload = any, Output = unknown>(handler: Handler<Payload, Output>): Handler<Payload, Output>;
   /**
@@ -34,6 +61,8 @@ export interface TestOptions {
   folder?: string;
   /** Cancels the attempt when aborted. */
   signal?: AbortSignal;
+  /** What `ctx.task` finds. */
+  tasks?: TaskInfo[];
 }
 
 /** What a handler did in `worker.test`, as a node would have recorded it. */
@@ -45,6 +74,42 @@ export interface Tested {
   files: string[];
   /** Steps that failed in `stepOrWarn`. */
   warnings: { step: string; message: string }[];
+  /** Prompts, messages, thinking, tool calls and results, sessions and usage, as frames with their `type`. */
+  conversation: { type: string; [name: string]: any }[];
+  /** Tasks that were submitted. */
+  submitted: ({ kind: string; payload: any } & SubmitOptions)[];
+}
+
+export interface SubmitOptions {
+  /** Defaults to this task's queue. */
+  queue?: string;
+  /** A key that only one task of the queue has. */
+  key?: string;
+  /** When it is due, in milliseconds from now. */
+  delayMs?: number;
+  /** Its id: 26 letters and digits. */
+  id?: string;
+}
+
+/** Another task, as it is now. */
+export interface TaskInfo {
+  id: string;
+  state: "queued" | "claimed" | "running" | "completed" | "failed" | "cancelled";
+  /** Its output, if it has completed. */
+  output?: any;
+  /** The message of its last failure. */
+  error?: string;
+}
+
+/** What a model was paid for. */
+export interface Usage {
+  model?: string;
+  inputTokens?: number;
+  outputTokens?: number;
+  cacheReadTokens?: number;
+  cacheWriteTokens?: number;
+  reasoningTokens?: number;
+  costUsd?: number;
 }
 
 /** The context of a handler. */
@@ -77,6 +142,30 @@ export interface Context {
   file(path: string): void;
   /** The value of one of the pool's secrets, a variable of the environment. Throws `QueueStop` if the pool has none of this name. */
   secret(name: string): string;
+  /** Records the rendered prompt. Nothing of a conversation is left out: await each call, so that a slow store holds you back. */
+  prompt(text: string): Promise<void>;
+  /** Records a message. The role defaults to `"assistant"`. */
+  message(text: string, role?: Role): Promise<void>;
+  /** Records a model's reasoning. */
+  thinking(text: string): Promise<void>;
+  /** Records that a model calls a tool. `call` joins the call and its result; `input` is any JSON. */
+  toolCall(call: string, tool: string, input?: unknown): Promise<void>;
+  /** Records the result of a tool: a text, or any JSON. */
+  toolResult(call: string, output?: unknown, options?: { error?: boolean }): Promise<void>;
+  /** Records what a model was paid for since the last such call. The attempt has the sum, by model. */
+  usage(usage: Usage): Promise<void>;
+  /**
+   * Records the id by which a later attempt can resume the conversation. It is durable when the promise resolves: call it before
+   * the request that it names.
+   */
+  session(id: string): Promise<void>;
+  /**
+   * Submits another task, to this task's queue unless another is given. Resolves to its id when it is durable. A later attempt that
+   * submits the same again gets the same task, and so does one with the same `key` or `id`.
+   */
+  submit(kind: string, payload?: unknown, options?: SubmitOptions): Promise<string>;
+  /** Looks up a task; undefined if there is none with this id. */
+  task(id: string): Promise<TaskInfo | undefined>;
   /**
    * Runs a step once: its result is durable before the promise resolves, and a later attempt gets the result back instead of
    * repeating the step. Each step of a handler has its own name.

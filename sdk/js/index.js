@@ -10,13 +10,16 @@
 //
 //     worker.run();
 //
-// A node starts this program (executor = "process") and sends it one task at a time over an inherited socket. What a handler
-// returns is the task's output, what it throws is the task's error, and what it prints goes to the task's log.
+// A node starts this program (executor = "process") and sends it tasks over an inherited socket: one at a time, or as many at once
+// as the pool's per_worker says. What a handler returns is the task's output, what it throws is the task's error, and what it prints
+// goes to the task's log.
 //
 // Read the file from the top: errors, the context, the worker, and then the worker protocol. `index.d.ts` documents the public
 // API.
 "use strict";
 
+const { AsyncLocalStorage } = require("node:async_hooks");
+const { once } = require("node:events");
 const fs = require("node:fs");
 const net = require("node:net");
 const path = require("node:path");
@@ -32,7 +35,12 @@ const MAX_DETAILS_CHARS = 64 * 1024;
 // While more than this is buffered for the node, progress and log lines are dropped: a handler that never yields would fill
 // memory otherwise.
 const MAX_WAITING_BYTES = 1024 * 1024;
+// A longer line of output is split.
+const MAX_LINE_CHARS = 8 * 1024;
 const LEVELS = ["debug", "info", "warn", "error"];
+const ROLES = ["user", "assistant", "system"];
+const BACKOFFS = ["fixed", "linear", "exponential"];
+const UNITS_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 // Error codes of the system and of undici that are transient.
 const TRANSIENT_CODES = new Set(
   ["ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EAI_AGAIN"]
@@ -152,6 +160,75 @@ class Context {
     return value;
   }
 
+  // A conversation with a model. Nothing of it is left out: each call resolves when the node can take more.
+
+  prompt(text) {
+    return this.#attempt.record("prompt", { text: textOf(text) });
+  }
+
+  async message(text, role = "assistant") {
+    if (!ROLES.includes(role)) {
+      throw new RangeError(`the role of a message is "user", "assistant" or "system", and not ${inspect(role)}`);
+    }
+    await this.#attempt.record("message", { text: textOf(text), role });
+  }
+
+  thinking(text) {
+    return this.#attempt.record("thinking", { text: textOf(text) });
+  }
+
+  toolCall(call, tool, input) {
+    return this.#attempt.record("tool_call", { call: textOf(call), tool: textOf(tool), input });
+  }
+
+  toolResult(call, output, { error = false } = {}) {
+    return this.#attempt.record("tool_result", { call: textOf(call), output, error: error || undefined });
+  }
+
+  async usage({ model, inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens, costUsd } = {}) {
+    const tokens = { inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens };
+    for (const [name, value] of Object.entries(tokens)) {
+      if (value !== undefined && (!Number.isSafeInteger(value) || value < 0)) {
+        throw new RangeError(`${name} of ctx.usage must be a whole number, not below 0, and is ${value}`);
+      }
+    }
+    if (costUsd !== undefined && !(Number.isFinite(costUsd) && costUsd >= 0)) {
+      throw new RangeError(`costUsd of ctx.usage must be a number, not below 0, and is ${costUsd}`);
+    }
+    await this.#attempt.record("usage", {
+      model: model == null ? undefined : textOf(model),
+      input_tokens: inputTokens,
+      output_tokens: outputTokens,
+      cache_read_tokens: cacheReadTokens,
+      cache_write_tokens: cacheWriteTokens,
+      reasoning_tokens: reasoningTokens,
+      cost_usd: costUsd,
+    });
+  }
+
+  async session(id) {
+    const session = textOf(id);
+    await this.#attempt.ask(`session ${session}`, `the session "${session}"`, "session", { session });
+  }
+
+  async submit(kind, payload, { queue, key, delayMs, id } = {}) {
+    if (typeof kind !== "string" || kind === "") throw new TypeError('name the kind: ctx.submit("resize", {…})');
+    const delay = delayMs === undefined ? undefined : wait(delayMs);
+    let text;
+    try {
+      text = encode(payload);
+    } catch (error) {
+      throw new Permanent(`the payload of ctx.submit cannot be written as JSON: ${error.message}`, { cause: error });
+    }
+    const fields = { kind, payload: new Raw(text), queue, key, delay_ms: delay, task: id };
+    return (await this.#attempt.request("the task", "submit", fields)).task;
+  }
+
+  async task(id) {
+    const { task } = await this.#attempt.request("the question", "lookup", { task: String(id) });
+    return task ? { id: task.id, state: task.state, output: task.output ?? undefined, error: task.error ?? undefined } : undefined;
+  }
+
   async step(name, work) {
     const kept = this.#attempt.begin(name);
     if (kept) return kept.value;
@@ -185,10 +262,13 @@ class Attempt {
   #link;
   #steps;
   #begun = new Set();
-  // For each step that waits for its answer: the functions that settle its promise.
+  // For each frame that waits for its answer: the functions that settle its promise.
   #waiting = new Map();
+  #requests = 0;
   // The last error thrown by a step, and the step's name.
   #failed;
+  // What it printed, up to the end of the line, by stream, if it shares the process.
+  #printed = new Map();
   #over = false;
 
   constructor(link, frame) {
@@ -218,7 +298,23 @@ class Attempt {
     if (!this.#over) this.#link.note(line, this.about);
   }
 
+  // Sends a part of a conversation. The promise resolves when the node can take more.
+  async record(type, fields) {
+    this.say(type, fields);
+    await this.#link.room();
+  }
+
+  // Logs printed output, line by line.
+  print(stream, text) {
+    const lines = ((this.#printed.get(stream) ?? "") + text).split("\n");
+    let rest = lines.pop();
+    for (; rest.length > MAX_LINE_CHARS; rest = rest.slice(MAX_LINE_CHARS)) lines.push(rest.slice(0, MAX_LINE_CHARS));
+    this.#printed.set(stream, rest);
+    for (const line of lines) this.note("log", { level: "info", message: textOf(line) });
+  }
+
   end(result) {
+    for (const rest of this.#printed.values()) if (rest) this.note("log", { level: "info", message: textOf(rest) });
     let line;
     try {
       line = lineOf("result", this.about, result);
@@ -244,20 +340,39 @@ class Attempt {
 
   // Sends a step's result. The promise resolves when it is durable.
   async keep(name, value) {
-    this.abort.signal.throwIfAborted();
-    if (this.#over) throw new Error(`the step "${name}" comes too late: the attempt is over`);
     let text;
     try {
       text = encode(value);
     } catch (error) {
       throw new Permanent(`the step "${name}" cannot be written as JSON: ${error.message}`, { step: name, cause: error });
     }
-    await new Promise((resolve, reject) => {
-      this.say("step", { name, value: new Raw(text) });
-      this.#waiting.set(name, { resolve, reject });
-      this.#link.sent?.(name, text);
-    });
+    await this.ask(`step ${name}`, `the step "${name}"`, "step", { name, value: new Raw(text) });
     return JSON.parse(text);
+  }
+
+  // Sends a frame with a number, and returns the answer.
+  request(what, type, fields) {
+    this.#requests += 1;
+    return this.ask(`request ${this.#requests}`, what, type, { request: this.#requests, ...fields });
+  }
+
+  // Sends a frame, and returns the node's answer.
+  async ask(key, what, type, fields) {
+    this.abort.signal.throwIfAborted();
+    if (this.#over) throw new Error(`${what} comes too late: the attempt is over`);
+    const answer = await new Promise((resolve, reject) => {
+      this.#waiting.set(key, { resolve, reject });
+      try {
+        this.say(type, fields);
+      } catch (error) {
+        this.#waiting.delete(key);
+        reject(error);
+      }
+    });
+    if (answer.type === "refused") {
+      throw new (answer.class === "transient" ? Transient : Permanent)(answer.message ?? `${what} was refused`);
+    }
+    return answer;
   }
 
   blame(name, error) {
@@ -268,14 +383,17 @@ class Attempt {
   // Incoming frames.
 
   hear(frame) {
-    if (frame.type === "saved") {
-      const waiting = this.#waiting.get(frame.step);
-      this.#waiting.delete(frame.step);
-      waiting?.resolve();
-    } else if (frame.type === "lost") {
+    if (frame.type === "lost") {
       this.#halt(new Lost("the lease is lost: another node has the task"));
     } else if (frame.type === "cancel") {
       this.#halt(new Cancelled(String(frame.reason || "no reason was given")));
+    } else {
+      // By the name of the step, the id of the session, or the number of the request.
+      const name = ["step", "session", "request"].find((name) => name in frame);
+      const key = `${name} ${frame[name]}`;
+      const waiting = this.#waiting.get(key);
+      this.#waiting.delete(key);
+      waiting?.resolve(frame);
     }
   }
 
@@ -319,15 +437,20 @@ class Attempt {
 class Worker {
   // The key `undefined` has the handler for all other kinds.
   #handlers = new Map();
+  #options = {};
 
-  task(kind, handler) {
-    if (typeof kind === "function") [kind, handler] = [undefined, kind];
+  task(kind, options, handler) {
+    if (typeof kind === "function") [kind, options, handler] = [undefined, undefined, kind];
+    else if (typeof options === "function") [options, handler] = [undefined, options];
     if ((kind !== undefined && typeof kind !== "string") || typeof handler !== "function") {
       throw new TypeError('name the kind: worker.task("resize", async (payload, ctx) => …), or leave it out for all others');
     }
     if (this.#handlers.has(kind)) {
       throw new TypeError(`there are two handlers for ${kind === undefined ? "all other kinds" : `"${kind}"`}`);
     }
+    const given = optionsOf(options);
+    if (given && kind === undefined) throw new TypeError('options belong to a kind: worker.task("resize", { attempts: 5 }, …)');
+    if (given) this.#options[kind] = given;
     this.#handlers.set(kind, handler);
     return handler;
   }
@@ -336,15 +459,16 @@ class Worker {
     if (this.#handlers.size === 0) {
       refuse('this worker has no handler. Write one, worker.task("resize", async (payload, ctx) => …), before worker.run().');
     }
-    const node = new Node(inheritedSocket(), this.#kinds(), (attempt) => this.#perform(attempt));
+    const ready = { kinds: this.#kinds(), options: Object.keys(this.#options).length > 0 ? this.#options : undefined };
+    const node = new Node(inheritedSocket(), ready, (attempt) => this.#perform(attempt));
     return node.ended;
   }
 
-  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal } = {}) {
-    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [] };
+  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal, tasks = [] } = {}) {
+    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [], conversation: [], submitted: [] };
     // As from a node: a JSON copy, not the objects of the test.
     const given = JSON.parse(encode({ payload, steps }));
-    const memory = new Memory(tested);
+    const memory = new Memory(tested, tasks);
     const tried = new Attempt(memory, { id: "test", token: 1, kind, attempt, timeout_ms: timeoutMs, folder, ...given });
     memory.attempt = tried;
     const cancel = () => tried.hear({ type: "cancel", reason: "the test" });
@@ -397,21 +521,25 @@ class Worker {
 // The socket to the node.
 class Node {
   #socket;
-  #kinds;
+  #ready;
   #perform;
   #parts = [];
   #length = 0;
   // Attempts without a result.
   #live = new Map();
-  // Runs tasks one after the other.
+  // How many tasks the node may send at once.
+  #slots = 1;
+  // Runs tasks one after the other, if it is one.
   #last = Promise.resolve();
+  // Those that run side by side.
+  #running = new Set();
   #dropped = 0;
   #left = false;
   #leave;
 
-  constructor(socket, kinds, perform) {
+  constructor(socket, ready, perform) {
     this.#socket = socket;
-    this.#kinds = kinds;
+    this.#ready = ready;
     this.#perform = perform;
     this.ended = new Promise((resolve) => {
       this.#leave = resolve;
@@ -440,8 +568,22 @@ class Node {
     this.send(line);
   }
 
+  // Resolves when little is buffered.
+  async room() {
+    while (!this.#left && this.#socket.writableLength > MAX_WAITING_BYTES) await once(this.#socket, "drain");
+  }
+
   done(attempt) {
     this.#live.delete(attempt.key);
+  }
+
+  #begin(attempt) {
+    if (this.#slots === 1) {
+      this.#last = this.#last.then(() => this.#perform(attempt));
+      return;
+    }
+    const running = sharing.run(attempt, () => this.#perform(attempt)).finally(() => this.#running.delete(running));
+    this.#running.add(running);
   }
 
   #listen(data) {
@@ -465,23 +607,30 @@ class Node {
       case "task": {
         const attempt = new Attempt(this, frame);
         this.#live.set(attempt.key, attempt);
-        this.#last = this.#last.then(() => this.#perform(attempt));
+        this.#begin(attempt);
         break;
       }
       case "saved":
+      case "submitted":
+      case "found":
+      case "refused":
       case "lost":
       case "cancel":
         this.#live.get(keyOf(frame))?.hear(frame);
         break;
       case "stop":
-        this.#last = this.#last.then(() => this.#end());
+        Promise.all([this.#last, ...this.#running]).then(() => this.#end());
         break;
-      case "hello":
+      case "hello": {
         if (frame.protocol !== PROTOCOL) {
           die(`the node speaks protocol ${frame.protocol}, and this worker ${PROTOCOL}; install the SDK of its version`);
         }
-        this.send(lineOf("ready", undefined, { protocol: PROTOCOL, sdk: `js/${VERSION}`, kinds: this.#kinds }));
+        this.#slots = Math.max(1, frame.per_worker ?? 1);
+        if (this.#slots > 1) shareOutput();
+        const per_worker = this.#slots > 1 ? this.#slots : undefined;
+        this.send(lineOf("ready", undefined, { protocol: PROTOCOL, sdk: `js/${VERSION}`, per_worker, ...this.#ready }));
         break;
+      }
       default: // Other types belong to later versions.
     }
   }
@@ -501,30 +650,61 @@ class Node {
   }
 }
 
+// The attempt whose handler runs, while several share the process. Everything that a handler starts inherits it.
+const sharing = new AsyncLocalStorage();
+
+// What a handler prints goes to the log of its own task.
+function shareOutput() {
+  for (const stream of [process.stdout, process.stderr]) {
+    const write = stream.write.bind(stream);
+    stream.write = (chunk, ...rest) => {
+      const attempt = sharing.getStore();
+      if (!attempt) return write(chunk, ...rest);
+      attempt.print(stream, typeof chunk === "string" ? chunk : Buffer.from(chunk).toString());
+      rest.find((done) => typeof done === "function")?.();
+      return true;
+    };
+  }
+}
+
 // Replaces the node in `Worker.test`: records frames, and saves every step.
 class Memory {
   #tested;
+  #tasks;
 
-  constructor(tested) {
+  constructor(tested, tasks) {
     this.#tested = tested;
+    this.#tasks = tasks;
   }
 
   send(line) {
-    const frame = JSON.parse(line);
+    const { id: _, token: __, ...frame } = JSON.parse(line);
+    const { request, type } = frame;
     const tested = this.#tested;
-    if (frame.type === "step_failed") tested.warnings.push({ step: frame.name, message: frame.message });
-    if (frame.type === "progress") tested.progress.push({ done: frame.done, total: frame.total, note: frame.note });
-    if (frame.type === "log") tested.logs.push({ level: frame.level, message: frame.message });
-    if (frame.type === "file") tested.files.push(frame.path);
+    const answer = (answer) => this.attempt.hear({ request, ...answer });
+    if (type === "step") {
+      tested.steps[frame.name] = frame.value ?? null;
+      this.attempt.hear({ type: "saved", step: frame.name });
+    } else if (type === "step_failed") tested.warnings.push({ step: frame.name, message: frame.message });
+    else if (type === "progress") tested.progress.push({ done: frame.done, total: frame.total, note: frame.note });
+    else if (type === "log") tested.logs.push({ level: frame.level, message: frame.message });
+    else if (type === "file") tested.files.push(frame.path);
+    else if (type === "submit") {
+      const { kind, payload, queue, key, delay_ms: delayMs, task: id } = frame;
+      tested.submitted.push({ kind, payload: payload ?? null, queue, key, delayMs, id });
+      answer({ type: "submitted", task: id ?? `test-${tested.submitted.length}` });
+    } else if (type === "lookup") {
+      answer({ type: "found", task: this.#tasks.find((task) => task.id === frame.task) });
+    } else {
+      tested.conversation.push(frame);
+      if (type === "session") this.attempt.hear({ type: "saved", session: frame.session });
+    }
   }
+
+  async room() {}
 
   note(line) {
     this.send(line);
-  }
-
-  sent(name, text) {
-    this.#tested.steps[name] = JSON.parse(text);
-    this.attempt.hear({ type: "saved", step: name });
   }
 
   done() {}
@@ -621,6 +801,40 @@ function messageOf(error) {
 // Valid UTF-8: lone surrogates become replacement characters.
 function textOf(text) {
   return Buffer.from(String(text)).toString();
+}
+
+// The options of a kind, as the node takes them.
+function optionsOf(options) {
+  if (options === undefined) return undefined;
+  const { attempts, timeout, backoff, base, max, jitter, maxCrashes, ...others } = options;
+  const [other] = Object.keys(others);
+  if (other !== undefined) {
+    const known = "attempts, timeout, backoff, base, max, jitter, maxCrashes";
+    throw new TypeError(`a task has no option ${inspect(other)}; there are: ${known}`);
+  }
+  for (const [name, value] of Object.entries({ attempts, maxCrashes })) {
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1)) {
+      throw new RangeError(`${name} of a task must be a whole number from 1, and is ${inspect(value)}`);
+    }
+  }
+  if (backoff !== undefined && !BACKOFFS.includes(backoff)) {
+    throw new RangeError(`backoff of a task is "fixed", "linear" or "exponential", and not ${inspect(backoff)}`);
+  }
+  if (jitter !== undefined && typeof jitter !== "boolean") throw new TypeError(`jitter of a task is true or false, and not ${inspect(jitter)}`);
+  const times = { timeout_ms: msOf("timeout", timeout), base_ms: msOf("base", base), max_ms: msOf("max", max) };
+  const given = { attempts, backoff, jitter, max_crashes: maxCrashes, ...times };
+  return Object.values(given).some((value) => value !== undefined) ? given : undefined;
+}
+
+// A duration in milliseconds: a text such as "30s", or the number itself.
+function msOf(name, time) {
+  if (time === undefined) return undefined;
+  const [, number, unit] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(time) ?? [];
+  const ms = Math.ceil(typeof time === "number" ? time : Number(number) * UNITS_MS[unit]);
+  if (!Number.isSafeInteger(ms) || ms < 1) {
+    throw new RangeError(`${name} of a task is a time such as "30s", or milliseconds, and not ${inspect(time)}`);
+  }
+  return ms;
 }
 
 function wait(ms) {

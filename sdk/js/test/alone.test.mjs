@@ -46,6 +46,8 @@ describe("without a node", { timeout: 60_000 }, () => {
       logs: [{ level: "info", message: "attempt 2" }],
       files: ["out.pdf"],
       warnings: [{ step: "announced", message: "Error: no listeners" }],
+      conversation: [],
+      submitted: [],
     });
     assert.equal(worker.fetched, 1, "a step that was kept is not done again");
   });
@@ -53,6 +55,46 @@ describe("without a node", { timeout: 60_000 }, () => {
   test("what a handler throws comes out", async () => {
     await assert.rejects(converter().test("convert", {}), /there is no url/);
     await assert.rejects(converter().test("paint"), /no handler for the kind "paint"; it has: convert/);
+  });
+
+  test("conversations and other tasks are recorded", async () => {
+    const worker = new Worker();
+    worker.task("ask", { attempts: 5, timeout: "30s" }, async (payload, ctx) => {
+      await ctx.session("s-1");
+      await ctx.prompt("Review it.");
+      await ctx.message("Done.");
+      await ctx.toolResult("c1", null, { error: true });
+      await ctx.usage({ model: "m", inputTokens: 3 });
+      const child = await ctx.submit("mail", { to: payload }, { key: "one", delayMs: 5 });
+      return [child, (await ctx.task("known")).output, (await ctx.task("unknown")) ?? null];
+    });
+    const tested = await worker.test("ask", "ada", { tasks: [{ id: "known", state: "completed", output: 7 }] });
+    assert.deepEqual(tested.output, ["test-1", 7, null]);
+    assert.deepEqual(tested.conversation, [
+      { type: "session", session: "s-1" },
+      { type: "prompt", text: "Review it." },
+      { type: "message", text: "Done.", role: "assistant" },
+      { type: "tool_result", call: "c1", error: true },
+      { type: "usage", model: "m", input_tokens: 3 },
+    ]);
+    const submitted = { kind: "mail", payload: { to: "ada" }, queue: undefined, key: "one", delayMs: 5, id: undefined };
+    assert.deepEqual(tested.submitted, [submitted]);
+  });
+
+  test("a wrong option or a wrong call says what would be right", async () => {
+    const worker = new Worker();
+    for (const [options, says] of [
+      [{ attempts: 0 }, /attempts of a task must be a whole number from 1, and is 0/],
+      [{ timeout: "soon" }, /timeout of a task is a time such as "30s", or milliseconds, and not 'soon'/],
+      [{ backoff: "wild" }, /"fixed", "linear" or "exponential"/],
+      [{ retries: 3 }, /a task has no option 'retries'; there are: attempts/],
+    ]) {
+      assert.throws(() => worker.task("x", options, () => {}), says);
+    }
+    worker.task("role", (payload, ctx) => ctx.message("x", payload));
+    await assert.rejects(worker.test("role", "robot"), /"user", "assistant" or "system", and not 'robot'/);
+    worker.task("usage", (payload, ctx) => ctx.usage(payload));
+    await assert.rejects(worker.test("usage", { inputTokens: -1 }), /inputTokens of ctx.usage .* is -1/);
   });
 
   test("a cancel can be tried too", async () => {

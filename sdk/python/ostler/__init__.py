@@ -10,8 +10,9 @@
 
     worker.run()
 
-A node starts this program (``executor = "process"``) and sends it one task at a time over an inherited socket. What a handler
-returns is the task's output, what it raises is the task's error, and what it prints goes to the task's log.
+A node starts this program (``executor = "process"``) and sends it tasks over an inherited socket: one at a time, or, if the pool
+has ``per_worker`` and all handlers are ``async def``, many at once. What a handler returns is the task's output, what it raises is
+the task's error, and what it prints goes to the task's log.
 
 Read the file from the top: errors, contexts, the worker, and then the worker protocol.
 """
@@ -19,6 +20,7 @@ Read the file from the top: errors, contexts, the worker, and then the worker pr
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import math
 import os
@@ -28,18 +30,19 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, NoReturn, Optional, TypeVar, Union, overload
 
 if TYPE_CHECKING:
     import asyncio
 
 __version__ = "0.1.0"
 __all__ = [
-    "worker", "Worker", "Context", "AsyncContext", "Tested",
+    "worker", "Worker", "Context", "AsyncContext", "TaskInfo", "Tested",
     "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "QueueStop",
     "Stopped", "Cancelled", "Lost",
 ]  # fmt: skip
@@ -51,11 +54,15 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_MESSAGE_CHARS = 16 * 1024
 MAX_DETAILS_CHARS = 64 * 1024
 READ_BYTES = 64 * 1024
+# A longer line of output is split.
+MAX_LINE_CHARS = 8 * 1024
 # After this time a thread starts to read the socket for a cancel. For shorter tasks, waking it would cost more than the task.
 PATIENCE_S = 0.005
 
 T = TypeVar("T")
 Level = Literal["debug", "info", "warn", "error"]
+Role = Literal["user", "assistant", "system"]
+Backoff = Literal["fixed", "linear", "exponential"]
 Wait = Union[float, timedelta]
 
 
@@ -154,6 +161,18 @@ class Lost(Stopped):
 # ---- the context of a handler ----
 
 
+class TaskInfo(NamedTuple):
+    """Another task, as it is now."""
+
+    id: str
+    state: str
+    """"queued", "claimed", "running", "completed", "failed" or "cancelled"."""
+    output: Any
+    """Its output, if it has completed."""
+    error: Optional[str]
+    """The message of its last failure."""
+
+
 class _Attempt:
     """Base of both contexts. The public methods are for handlers, and may be called from any of their threads."""
 
@@ -177,11 +196,14 @@ class _Attempt:
         self._stop: Optional[Stopped] = None
         self._steps: dict[str, Any] = frame.get("steps") or {}
         self._begun: set[str] = set()
-        self._saved: set[str] = set()
-        # For each step that waits for its answer, and for each sleep: the call that wakes it.
+        # For each frame that waits for its answer, and for each sleep: the call that wakes it.
         self._waiting: dict[object, Callable[[], object]] = {}
+        self._answers: dict[object, Mapping[str, Any]] = {}
+        self._requests = 0
         # The last exception raised by a step, and the step's name.
         self._failed: Optional[tuple[BaseException, str]] = None
+        # What it printed, up to the end of the line, by stream, if it shares the process.
+        self._printed: dict[object, str] = {}
         # Guards the state that the handler's threads and the reading thread both change.
         self._guard = threading.Lock()
         self._over = False
@@ -230,16 +252,71 @@ class _Attempt:
             raise QueueStop(f'the pool has no secret "{name}"', hint="add it to the pool's secrets")
         return value
 
+    # A conversation with a model. Nothing of it is left out: while the store is slower than the handler, these calls block.
+
+    def prompt(self, text: str) -> None:
+        """Records the rendered prompt."""
+        self._say("prompt", text=_text(text))
+
+    def message(self, text: str, role: Role = "assistant") -> None:
+        """Records a message."""
+        if role not in ("user", "assistant", "system"):
+            raise ValueError(f'the role of a message is "user", "assistant" or "system", and not {role!r}')
+        self._say("message", text=_text(text), role=role)
+
+    def thinking(self, text: str) -> None:
+        """Records a model's reasoning."""
+        self._say("thinking", text=_text(text))
+
+    def tool_call(self, call: str, tool: str, input: Any = None) -> None:
+        """Records that a model calls a tool. ``call`` joins the call and its result; ``input`` is any JSON."""
+        self._say("tool_call", call=_text(call), tool=_text(tool), input=input)
+
+    def tool_result(self, call: str, output: Any = None, *, error: bool = False) -> None:
+        """Records the result of a tool: a text, or any JSON. ``error``: the tool has failed."""
+        self._say("tool_result", call=_text(call), output=output, error=True if error else None)
+
+    def usage(
+        self,
+        *,
+        model: Optional[str] = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        cost_usd: Optional[float] = None,
+    ) -> None:
+        """Records what a model was paid for since the last such call. The attempt has the sum, by model."""
+        tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cache_read_tokens": cache_read_tokens}
+        tokens.update(cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens)
+        counted = {name: _whole(name, value, "usage") or None for name, value in tokens.items()}
+        if cost_usd is not None and not (math.isfinite(cost_usd) and cost_usd >= 0):
+            raise ValueError(f"cost_usd of ctx.usage must be a number, not below 0, and is {cost_usd!r}")
+        self._say("usage", model=None if model is None else _text(model), **counted, cost_usd=cost_usd)
+
     # Outgoing frames. None after the result: the node may have sent this worker another task.
 
-    def _say(self, type: str, **fields: Any) -> bool:
+    def _say(self, type: str, /, **fields: Any) -> bool:
         data = _line(type, self._about, fields)
         with self._link.mouth:
             if not self._over:
                 self._link.send(data)
             return not self._over
 
+    def _print(self, stream: object, text: str) -> None:
+        """Logs printed output, line by line."""
+        *lines, rest = (self._printed.get(stream, "") + text).split("\n")
+        while len(rest) > MAX_LINE_CHARS:
+            lines.append(rest[:MAX_LINE_CHARS])
+            rest = rest[MAX_LINE_CHARS:]
+        self._printed[stream] = rest
+        for line in lines:
+            self.log("info", line)
+
     def _end(self, result: Mapping[str, Any]) -> None:
+        for rest in filter(None, self._printed.values()):
+            self.log("info", rest)
         try:
             data = _line("result", self._about, result)
         except Permanent as error:
@@ -268,23 +345,52 @@ class _Attempt:
             self._begun.add(name)
         return (self._steps[name],) if name in self._steps else None
 
-    def _save(self, name: str, value: Any, answered: Callable[[], object]) -> Any:
-        """Sends a step's result and returns it as decoded JSON. ``answered`` is called when the node has answered."""
+    def _written(self, name: str, value: Any) -> str:
+        """A step's result as JSON."""
         try:
-            text = _encode(value)
+            return _encode(value)
         except _UNWRITABLE as error:
             raise Permanent(f'the step "{name}" cannot be written as JSON: {error}', step=name) from error
-        if not self._expect(name, answered) or not self._say("step", name=name, value=_Raw(text)):
-            answered()
-        return json.loads(text)
 
-    def _check_saved(self, name: str) -> None:
+    def _ask(self, key: object, answered: Callable[[], object], type: str, fields: Mapping[str, Any]) -> None:
+        """Sends a frame that the node answers. ``answered`` is called when it has, or when the attempt must stop."""
+        if not self._expect(key, answered) or not self._say(type, **fields):
+            answered()
+
+    def _answer(self, key: object, what: str) -> Mapping[str, Any]:
         with self._guard:
-            self._waiting.pop(name, None)
-            saved = name in self._saved
-        if not saved:
+            self._waiting.pop(key, None)
+            answer = self._answers.pop(key, None)
+        if answer is None:
             self.check()
-            raise RuntimeError(f'the step "{name}" comes too late: the attempt is over')
+            raise RuntimeError(f"{what} comes too late: the attempt is over")
+        if answer["type"] == "refused":
+            kind = Transient if answer.get("class") == "transient" else Permanent
+            raise kind(str(answer.get("message") or f"{what} was refused"))
+        return answer
+
+    def _number(self) -> int:
+        with self._guard:
+            self._requests += 1
+            return self._requests
+
+    def _submission(
+        self, kind: str, payload: Any, queue: Optional[str], key: Optional[str], delay: Optional[Wait], id: Optional[str]
+    ) -> dict[str, Any]:
+        if not isinstance(kind, str) or not kind:
+            raise TypeError('name the kind: ctx.submit("resize", {…})')
+        try:
+            text = _encode(payload)
+        except _UNWRITABLE as error:
+            raise Permanent(f"the payload of ctx.submit cannot be written as JSON: {error}") from error
+        delay_ms = None if delay is None else math.ceil(_seconds(delay) * 1000)
+        return {"kind": kind, "payload": _Raw(text), "queue": queue, "key": key, "delay_ms": delay_ms, "task": id}
+
+    def _found(self, answer: Mapping[str, Any]) -> Optional[TaskInfo]:
+        found = answer.get("task")
+        if found is None:
+            return None
+        return TaskInfo(str(found["id"]), str(found["state"]), found.get("output"), found.get("error"))
 
     def _blame(self, name: str, error: Exception) -> None:
         """Remembers the innermost step that raised the exception."""
@@ -294,16 +400,18 @@ class _Attempt:
     # Incoming frames, from the thread that reads the socket.
 
     def _hear(self, frame: Mapping[str, Any]) -> None:
-        type, step = frame["type"], frame.get("step")
+        type = frame["type"]
         if type == "lost":
             self._halt(Lost("the lease is lost: another node has the task"))
         elif type == "cancel":
             self._halt(Cancelled(str(frame.get("reason") or "no reason was given")))
-        elif isinstance(step, str):
+        else:
+            # By the name of the step, the id of the session, or the number of the request.
+            key = next(((name, frame[name]) for name in ("step", "session", "request") if name in frame), None)
             with self._guard:
-                answered = self._waiting.pop(step, None)
+                answered = self._waiting.pop(key, None)
                 if answered is not None:
-                    self._saved.add(step)
+                    self._answers[key] = frame
             if answered is not None:
                 answered()
 
@@ -360,12 +468,47 @@ class Context(_Attempt):
             return None
         return self._keep(name, done)
 
+    def session(self, id: str) -> None:
+        """Records the id by which a later attempt can resume the conversation. It is durable when this returns: call it before the
+        request that it names."""
+        id = _text(id)
+        self._call(("session", id), f'the session "{id}"', "session", session=id)
+
+    def submit(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        queue: Optional[str] = None,
+        key: Optional[str] = None,
+        delay: Optional[Wait] = None,
+        id: Optional[str] = None,
+    ) -> str:
+        """Submits another task, to this task's queue unless another is given, and returns its id. It is durable when this returns.
+
+        A later attempt that submits the same again gets the same task, and so does one with the same ``key`` or ``id``. ``delay``: when
+        it is due, in seconds or as a timedelta.
+        """
+        fields = self._submission(kind, payload, queue, key, delay, id)
+        number = self._number()
+        return str(self._call(("request", number), "the task", "submit", request=number, **fields)["task"])
+
+    def task(self, id: str) -> Optional[TaskInfo]:
+        """Looks up a task; None if there is none with this id."""
+        number = self._number()
+        return self._found(self._call(("request", number), "the question", "lookup", request=number, task=str(id)))
+
     def _keep(self, name: str, value: T) -> T:
-        answered = threading.Event()
-        kept: T = self._save(name, value, answered.set)
-        self._link.wait(answered)
-        self._check_saved(name)
+        text = self._written(name, value)
+        self._call(("step", name), f'the step "{name}"', "step", name=name, value=_Raw(text))
+        kept: T = json.loads(text)
         return kept
+
+    def _call(self, key: object, what: str, type: str, /, **fields: Any) -> Mapping[str, Any]:
+        answered = threading.Event()
+        self._ask(key, answered.set, type, fields)
+        self._link.wait(answered)
+        return self._answer(key, what)
 
 
 class AsyncContext(_Attempt):
@@ -401,15 +544,44 @@ class AsyncContext(_Attempt):
             return None
         return await self._keep(name, done)
 
+    async def session(self, id: str) -> None:
+        """Records the id of a conversation; see ``Context.session``."""
+        id = _text(id)
+        await self._call(("session", id), f'the session "{id}"', "session", session=id)
+
+    async def submit(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        queue: Optional[str] = None,
+        key: Optional[str] = None,
+        delay: Optional[Wait] = None,
+        id: Optional[str] = None,
+    ) -> str:
+        """Submits another task, and returns its id; see ``Context.submit``."""
+        fields = self._submission(kind, payload, queue, key, delay, id)
+        number = self._number()
+        return str((await self._call(("request", number), "the task", "submit", request=number, **fields))["task"])
+
+    async def task(self, id: str) -> Optional[TaskInfo]:
+        """Looks up a task; None if there is none with this id."""
+        number = self._number()
+        return self._found(await self._call(("request", number), "the question", "lookup", request=number, task=str(id)))
+
     async def _keep(self, name: str, value: Any) -> Any:
+        text = self._written(name, value)
+        await self._call(("step", name), f'the step "{name}"', "step", name=name, value=_Raw(text))
+        return json.loads(text)
+
+    async def _call(self, key: object, what: str, type: str, /, **fields: Any) -> Mapping[str, Any]:
         import asyncio
 
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
-        kept = self._save(name, value, lambda: _later(loop, answered.set))
+        self._ask(key, lambda: _later(loop, answered.set), type, fields)
         await answered.wait()
-        self._check_saved(name)
-        return kept
+        return self._answer(key, what)
 
 
 async def _awaited(work: Callable[[], Any]) -> Any:
@@ -429,21 +601,48 @@ class Worker:
     def __init__(self) -> None:
         # Each handler with the type of its context.
         self._handlers: dict[Optional[str], tuple[Any, type[Union[Context, AsyncContext]]]] = {}
+        self._options: dict[str, dict[str, Any]] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
 
-    def task(self, kind: Optional[str] = None) -> Callable[[H], H]:
+    def task(
+        self,
+        kind: Optional[str] = None,
+        *,
+        attempts: Optional[int] = None,
+        timeout: Optional[Wait] = None,
+        backoff: Optional[Backoff] = None,
+        base: Optional[Wait] = None,
+        max: Optional[Wait] = None,
+        jitter: Optional[bool] = None,
+        max_crashes: Optional[int] = None,
+    ) -> Callable[[H], H]:
         """Registers the decorated function for tasks of this kind; without a kind, for all kinds that have no other handler.
 
         It gets the payload and a context: a ``Context``, or an ``AsyncContext`` if it is an ``async def``.
+
+        The options are defaults for tasks of this kind: the node's config and the task's own options win. ``attempts``: how many may
+        fail. ``timeout`` of an attempt, ``base`` and ``max`` of the backoff: seconds or a timedelta.
         """
         if kind is not None and not isinstance(kind, str):
             raise TypeError('name the kind: @worker.task("resize"), or @worker.task() for all others')
+        counts = {"attempts": attempts, "max_crashes": max_crashes}
+        options: dict[str, Any] = {name: _option_count(name, value) for name, value in counts.items()}
+        waits = {"timeout": timeout, "base": base, "max": max}
+        options.update({f"{name}_ms": _option_ms(name, value) for name, value in waits.items()})
+        if backoff not in (None, "fixed", "linear", "exponential"):
+            raise ValueError(f'backoff of a task is "fixed", "linear" or "exponential", and not {backoff!r}')
+        options.update(backoff=backoff, jitter=None if jitter is None else bool(jitter))
+        options = {name: value for name, value in options.items() if value is not None}
+        if options and kind is None:
+            raise TypeError('options belong to a kind: @worker.task("resize", attempts=5)')
 
         def register(handler: H) -> H:
             if kind in self._handlers:
                 raise ValueError(f"there are two handlers for {'all other kinds' if kind is None else repr(kind)}")
             is_async = any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None))))
             self._handlers[kind] = (handler, AsyncContext if is_async else Context)
+            if kind is not None and options:
+                self._options[kind] = options
             return handler
 
         return register
@@ -455,13 +654,16 @@ class Worker:
         node = _Node(_inherited_socket(), self)
         for stream in (sys.stdout, sys.stderr):
             # Printed lines should reach the log at once, not 8 KiB later.
-            if hasattr(stream, "reconfigure"):
+            if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True)
         threading.Thread(target=node.watch, name="ostler", daemon=True).start()
         try:
             attempt = node.next()
             while attempt is not None:
-                self._perform(attempt)
+                if node.slots > 1:
+                    self._perform_many(node, attempt)
+                else:
+                    self._perform(attempt)
                 attempt = node.next()
         finally:
             node.leave()
@@ -476,14 +678,15 @@ class Worker:
         attempt: int = 1,
         timeout: Optional[float] = None,
         folder: Union[str, os.PathLike[str], None] = None,
+        tasks: Sequence[TaskInfo] = (),
     ) -> Tested:
         """Runs a handler once without a node, for unit tests. Exceptions propagate.
 
         ``steps`` are those of earlier attempts; the ones that this attempt saves are added. Pass the same dict to run the next
-        attempt.
+        attempt. ``tasks`` are found by ``ctx.task``.
         """
-        memory = _Memory(Tested({} if steps is None else steps))
-        frame = {"id": "test", "token": 1, "attempt": attempt, "kind": kind, "folder": None if folder is None else str(folder)}
+        memory = _Memory(Tested({} if steps is None else steps), {task.id: task._asdict() for task in tasks})
+        frame: dict[str, Any] = {"id": "test", "token": 1, "attempt": attempt, "kind": kind, "folder": None if folder is None else str(folder)}
         frame["timeout_ms"] = None if timeout is None else timeout * 1000
         # As from a node: a JSON copy, not the objects of the test.
         frame.update(json.loads(_encode({"payload": payload, "steps": memory.tested.steps})))
@@ -510,6 +713,44 @@ class Worker:
             raise
         except BaseException as error:
             result = {"ok": False, "error": _failure(attempt, error)}
+        self._report(attempt, result)
+
+    def _perform_many(self, node: _Node, first: _Attempt) -> None:
+        """Runs attempts side by side on one loop, until the node sends stop."""
+        import asyncio
+
+        async def perform(attempt: _Attempt) -> None:
+            _SHARING.set(attempt)
+            try:
+                output = await self._supervised(attempt, self._call(attempt))
+                result: dict[str, Any] = {"ok": _Raw("true"), "output": _Raw(self._written(attempt, output))}
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                result = {"ok": False, "error": _failure(attempt, error)}
+            self._report(attempt, result)
+
+        async def serve() -> None:
+            loop = asyncio.get_running_loop()
+            running: set[asyncio.Task[None]] = set()
+
+            def begin(attempt: _Attempt) -> None:
+                task = loop.create_task(perform(attempt))
+                running.add(task)
+                task.add_done_callback(running.discard)
+
+            def arrives(attempt: _Attempt) -> None:
+                _later(loop, lambda: begin(attempt))
+
+            begin(first)
+            await loop.run_in_executor(None, node.read_all, arrives)
+            while running:
+                await asyncio.wait(running)
+
+        sys.stdout, sys.stderr = _Shared(sys.stdout), _Shared(sys.stderr)
+        asyncio.run(serve())
+
+    def _report(self, attempt: _Attempt, result: Mapping[str, Any]) -> None:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -519,31 +760,41 @@ class Worker:
 
     def _output(self, attempt: _Attempt) -> str:
         """Runs the handler and returns its output as JSON."""
+        output = self._call(attempt)
+        if isinstance(attempt, AsyncContext):
+            # Imported here: a worker without async handlers starts faster.
+            import asyncio
+
+            self._loop = self._loop or asyncio.new_event_loop()
+            output = self._loop.run_until_complete(self._supervised(attempt, output))
+        elif inspect.iscoroutine(output):
+            output.close()
+            raise Permanent(f'the handler of "{attempt.kind}" returned a coroutine; it must be an "async def" itself')
+        return self._written(attempt, output)
+
+    def _call(self, attempt: _Attempt) -> Any:
         handler = self._handlers.get(attempt.kind) or self._handlers.get(None)
         if handler is None:
             raise Permanent(f'this worker has no handler for the kind "{attempt.kind}"; it has: {", ".join(self._kinds() or [])}')
         attempt.check()
-        output = handler[0](attempt._payload, attempt)
-        if isinstance(attempt, AsyncContext):
-            output = self._finish(attempt, output)
-        elif inspect.iscoroutine(output):
-            output.close()
-            raise Permanent(f'the handler of "{attempt.kind}" returned a coroutine; it must be an "async def" itself')
+        return handler[0](attempt._payload, attempt)
+
+    def _written(self, attempt: _Attempt, output: Any) -> str:
         try:
             return _encode(output)
         except _UNWRITABLE as error:
             raise Permanent(f'what the handler of "{attempt.kind}" returned cannot be written as JSON: {error}') from error
 
-    def _finish(self, attempt: AsyncContext, running: Any) -> Any:
-        # Imported here: a worker without async handlers starts faster.
+    async def _supervised(self, attempt: _Attempt, running: Any) -> Any:
+        """Awaits an async handler, and cancels it when the attempt must stop."""
         import asyncio
 
-        loop = self._loop = self._loop or asyncio.new_event_loop()
+        loop = asyncio.get_running_loop()
         task = loop.create_task(running)
         if not attempt._expect(task, lambda: _later(loop, task.cancel)):
             task.cancel()
         try:
-            return loop.run_until_complete(task)
+            return await task
         except asyncio.CancelledError:
             attempt.check()
             raise
@@ -553,6 +804,30 @@ class Worker:
         if loop is not None:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+# The attempt whose handler runs, while several share the process. Everything that a handler starts on the loop inherits it.
+_SHARING: ContextVar[Optional[_Attempt]] = ContextVar("ostler", default=None)
+
+
+class _Shared(io.TextIOBase):
+    """Stdout or stderr of handlers that share the process: what one prints goes to the log of its own task."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str, /) -> int:
+        attempt = _SHARING.get()
+        if attempt is None:
+            return int(self._stream.write(text))
+        attempt._print(self, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return int(self._stream.fileno())
 
 
 class Tested:
@@ -566,6 +841,10 @@ class Tested:
         self.files: list[str] = []
         self.warnings: list[tuple[str, str]] = []
         """Steps that failed in ``step_or_warn``, with their messages."""
+        self.conversation: list[dict[str, Any]] = []
+        """Prompts, messages, thinking, tool calls and results, sessions and usage, as frames with their ``type``."""
+        self.submitted: list[dict[str, Any]] = []
+        """Tasks that were submitted: kind, payload, and what else was given."""
 
 
 # ---- the connection to the node ----
@@ -585,8 +864,12 @@ class _Node:
         self._worker = worker
         self._parts: list[bytes] = []
         self._length = 0
-        # A node sends the next task after the result, so there is at most one.
+        # At most `slots`: a node sends the next task after a result.
         self._inbox: deque[_Attempt] = deque()
+        # How many tasks the node may send at once.
+        self.slots = 1
+        # Begins an attempt on the loop that runs all of them. None: they run one after the other.
+        self._begin: Optional[Callable[[_Attempt], object]] = None
         # Attempts without a result.
         self._live: dict[tuple[Any, Any], _Attempt] = {}
         self._current: Optional[_Attempt] = None
@@ -610,8 +893,17 @@ class _Node:
                 if not self._inbox and not self._stopped:
                     self._listen()
 
+    def read_all(self, begin: Callable[[_Attempt], object]) -> None:
+        """Reads the socket until the node sends stop, and hands every attempt to ``begin``."""
+        with self._ear:
+            self._begin = begin
+            while self._inbox:
+                begin(self._inbox.popleft())
+            while not self._stopped:
+                self._listen()
+
     def wait(self, answered: threading.Event) -> None:
-        """Waits for the answer to a step."""
+        """Waits for an answer."""
         while not answered.is_set():
             if self._ear.acquire(blocking=False):
                 try:
@@ -625,11 +917,11 @@ class _Node:
 
     def watch(self) -> None:
         """The watcher thread. Skips short tasks; reads the socket during longer ones, until the next task arrives."""
-        while not self._stopped or self._current is not None:
+        while self._begin is None and (not self._stopped or self._current is not None):
             seen = self._current
-            if seen is None:
+            if seen is None or self.slots > 1:
                 self._dozing = True
-                if self._current is None:
+                if self._current is None or self.slots > 1:
                     self._wake.wait()
                 self._wake.clear()
                 self._dozing = False
@@ -691,8 +983,8 @@ class _Node:
         if type == "task":
             attempt = self._worker._attempt(self, frame)
             self._live[attempt._about] = attempt
-            self._inbox.append(attempt)
-        elif type in ("saved", "lost", "cancel"):
+            (self._begin or self._inbox.append)(attempt)
+        elif type in ("saved", "lost", "cancel", "submitted", "found", "refused"):
             about = self._live.get((frame.get("id"), frame.get("token")))
             if about is not None:
                 about._hear(frame)
@@ -701,7 +993,12 @@ class _Node:
         elif type == "hello":
             if frame["protocol"] != PROTOCOL:
                 _die(f"the node speaks protocol {frame['protocol']}, and this worker {PROTOCOL}; install the SDK of its version")
-            ready = {"protocol": PROTOCOL, "sdk": f"python/{__version__}", "kinds": self._worker._kinds()}
+            ready: dict[str, Any] = {"protocol": PROTOCOL, "sdk": f"python/{__version__}", "kinds": self._worker._kinds()}
+            ready["options"] = self._worker._options or None
+            # A plain handler would hold up the others.
+            if all(context is AsyncContext for _, context in self._worker._handlers.values()):
+                self.slots = max(1, int(frame.get("per_worker") or 1))
+                ready["per_worker"] = self.slots if self.slots > 1 else None
             with self.mouth:
                 self.send(_line("ready", None, ready))
         # Other types belong to later versions.
@@ -716,9 +1013,10 @@ class _Node:
 class _Memory:
     """Replaces the node in ``Worker.test``: records frames, and saves every step."""
 
-    def __init__(self, tested: Tested) -> None:
+    def __init__(self, tested: Tested, tasks: Mapping[str, Mapping[str, Any]]) -> None:
         self.mouth = threading.Lock()
         self.tested = tested
+        self.tasks = tasks
         self.attempt: Optional[_Attempt] = None
 
     def send(self, data: bytes) -> None:
@@ -727,6 +1025,13 @@ class _Memory:
         if type == "step" and self.attempt is not None:
             tested.steps[frame["name"]] = frame["value"]
             self.attempt._hear({"type": "saved", "step": frame["name"]})
+        elif type == "submit" and self.attempt is not None:
+            given = {name: frame[name] for name in frame if name not in ("type", "id", "token", "request")}
+            tested.submitted.append(given)
+            task = frame.get("task") or f"test-{len(tested.submitted)}"
+            self.attempt._hear({"type": "submitted", "request": frame["request"], "task": task})
+        elif type == "lookup" and self.attempt is not None:
+            self.attempt._hear({"type": "found", "request": frame["request"], "task": self.tasks.get(frame["task"])})
         elif type == "step_failed":
             tested.warnings.append((frame["name"], frame["message"]))
         elif type == "progress":
@@ -735,6 +1040,10 @@ class _Memory:
             tested.logs.append((frame["level"], frame["message"]))
         elif type == "file":
             tested.files.append(frame["path"])
+        elif type != "result":
+            tested.conversation.append({name: frame[name] for name in frame if name not in ("id", "token")})
+            if type == "session" and self.attempt is not None:
+                self.attempt._hear({"type": "saved", "session": frame["session"]})
 
     def wait(self, answered: threading.Event) -> None:
         answered.wait()
@@ -863,11 +1172,26 @@ def _text(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode()
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: Any, call: str = "progress") -> int:
     # Accepts numpy integers too.
     if not hasattr(value, "__index__") or value < 0:
-        raise ValueError(f"{name} of ctx.progress must be a whole number, not below 0, and is {value!r}")
+        raise ValueError(f"{name} of ctx.{call} must be a whole number, not below 0, and is {value!r}")
     return int(value)
+
+
+def _option_count(name: str, value: Any) -> Optional[int]:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} of a task must be a whole number from 1, and is {value!r}")
+    return value
+
+
+def _option_ms(name: str, value: Optional[Wait]) -> Optional[int]:
+    if value is None:
+        return None
+    ms = math.ceil(_seconds(value) * 1000)
+    if ms < 1:
+        raise ValueError(f"{name} of a task is a number of seconds above 0, or a timedelta, and not {value!r}")
+    return ms
 
 
 def _seconds(wait: Wait) -> float:

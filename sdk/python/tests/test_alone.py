@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import ostler
-from ostler import AsyncContext, Context, Permanent, Transient, Worker
+from ostler import AsyncContext, Context, Permanent, TaskInfo, Transient, Worker
 
 SDK = Path(__file__).resolve().parent.parent
 
@@ -68,6 +68,56 @@ class Alone(unittest.TestCase):
         tested = self.worker.test("wait", 1.5)
         self.assertEqual((tested.output, tested.steps), (1.5, {"waited": 1.5}))
 
+    def test_conversations_and_other_tasks_are_recorded(self) -> None:
+        @self.worker.task("ask", attempts=5, timeout=30)
+        def ask(payload: str, ctx: Context) -> list[Any]:
+            ctx.session("s-1")
+            ctx.prompt("Review it.")
+            ctx.message("Done.")
+            ctx.tool_result("c1", error=True)
+            ctx.usage(model="m", input_tokens=3)
+            child = ctx.submit("mail", {"to": payload}, key="one", delay=0.005)
+            known = ctx.task("known")
+            return [child, known and known.output, ctx.task("unknown")]
+
+        tested = self.worker.test("ask", "ada", tasks=[TaskInfo("known", "completed", 7, None)])
+        self.assertEqual(tested.output, ["test-1", 7, None])
+        self.assertEqual(
+            tested.conversation,
+            [
+                {"type": "session", "session": "s-1"},
+                {"type": "prompt", "text": "Review it."},
+                {"type": "message", "text": "Done.", "role": "assistant"},
+                {"type": "tool_result", "call": "c1", "error": True},
+                {"type": "usage", "model": "m", "input_tokens": 3},
+            ],
+        )
+        self.assertEqual(tested.submitted, [{"kind": "mail", "payload": {"to": "ada"}, "key": "one", "delay_ms": 5}])
+
+    def test_a_wrong_option_or_a_wrong_call_says_what_would_be_right(self) -> None:
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"attempts": 0}, "attempts of a task must be a whole number from 1, and is 0"),
+            ({"timeout": 0}, "timeout of a task is a number of seconds above 0, or a timedelta, and not 0"),
+            ({"backoff": "wild"}, '"fixed", "linear" or "exponential", and not \'wild\''),
+        ]
+        for options, says in wrong:
+            with self.assertRaisesRegex(ValueError, says):
+                self.worker.task("x", **options)
+        with self.assertRaisesRegex(TypeError, "options belong to a kind"):
+            self.worker.task(attempts=5)
+
+        @self.worker.task("calls")
+        def calls(payload: dict[str, Any], ctx: Context) -> None:
+            getattr(ctx, payload["call"])(**payload["with"])
+
+        for call, given, says in [
+            ("message", {"text": "x", "role": "robot"}, "\"system\", and not 'robot'"),
+            ("usage", {"input_tokens": -1}, "input_tokens of ctx.usage must be a whole number, not below 0, and is -1"),
+            ("usage", {"cost_usd": -1}, "cost_usd of ctx.usage"),
+        ]:
+            with self.assertRaisesRegex(ValueError, says):
+                self.worker.test("calls", {"call": call, "with": given})
+
     def test_an_object_can_be_a_handler(self) -> None:
         class Doubler:
             async def __call__(self, payload: int, ctx: AsyncContext) -> int:
@@ -106,6 +156,9 @@ class Package(unittest.TestCase):
             self.assertEqual(ostler.worker.test("count", {"text": "to be"}).output, {"words": 2})
             self.assertEqual(ostler.worker.test("render", {"pages": 2}).progress, [(1, 2, None), (2, 2, None)])
             self.assertEqual(ostler.worker.test("poll", {"seconds": 0}).steps, {"asked": "yes"})
+            said = ostler.worker.test("review", {"file": "a.py"}).conversation
+            kinds = ["session", "prompt", "message", "message", "tool_call", "tool_result", "thinking", "usage"]
+            self.assertEqual([frame["type"] for frame in said], kinds)
         self.assertEqual(printed.getvalue(), "counted 2\nalso when it is cancelled\n")
 
 

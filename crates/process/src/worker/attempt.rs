@@ -51,7 +51,7 @@ type Signal = Option<Pin<Box<WaitForCancellationFutureOwned>>>;
 pub(super) struct Attempt {
     pub(super) id: String,
     pub(super) work: Work,
-    /// What earlier attempts left.
+    /// What earlier attempts left, until the task is sent.
     earlier: Earlier,
     /// The task's folder, whatever the worker does to its path.
     folder: Option<TaskFolder>,
