@@ -107,6 +107,28 @@ fn the_javascript_sdk_can_be_installed_with_its_types() {
     }
 }
 
+/// The type checkers of both languages, at fixed versions. They are installed once in a build folder, from the package registry.
+fn type_checkers() -> PathBuf {
+    const TOOLS: [&str; 2] = ["pyright@1.1.414", "typescript@7.0.2"];
+    let installed = Path::new(env!("CARGO_TARGET_TMPDIR")).join(TOOLS.join("-"));
+    let programs = installed.join("node_modules/.bin");
+    if !installed.join("done").exists() {
+        let folder = folder(&TOOLS.join("-"));
+        fs::write(folder.join("package.json"), "{}").expect("a file can be written");
+        run(&folder, "npm", &[&["install", "--no-audit", "--no-fund"][..], &TOOLS].concat());
+        fs::write(folder.join("done"), "").expect("a file can be written");
+    }
+    programs
+}
+
+#[test]
+fn the_types_of_the_sdks_and_of_programs_that_use_them_are_right() {
+    let programs = type_checkers();
+    let said = run(&root().join("sdk/python"), programs.join("pyright"), &["--project", "."]);
+    assert!(said.contains("0 errors, 0 warnings"), "{said}");
+    run(&root().join("sdk/js"), programs.join("tsc"), &["--project", "test"]);
+}
+
 #[test]
 fn the_version_is_that_of_the_program() {
     let version = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
