@@ -51,6 +51,17 @@ impl AttemptTasks {
         ))
     }
 
+    /// The id of a task that exists, if it is the same work.
+    async fn repeated(&self, task: &NewTask) -> Result<TaskId, TaskCallError> {
+        let found = self.store.show(TaskRef::Id(task.id)).await.map_err(|error| unanswered(&error))?;
+        match found {
+            Some(detail) if !task.is_repeated_by(&detail.task) => {
+                Err(TaskCallError::Refused(format!("the id {} belongs to other work", task.id)))
+            }
+            Some(_) | None => Ok(task.id),
+        }
+    }
+
     /// Whether the attempt still speaks for its task.
     async fn check_lease(&self) -> Result<(), TaskCallError> {
         let found =
@@ -90,8 +101,9 @@ impl TaskDesk for AttemptTasks {
         };
         let unique = task.key.map(Unique::new);
         let new = NewTask { run_at, unique, ..NewTask::new(id, queue.as_str(), task.kind, task.payload) };
-        let answers = self.store.enqueue(vec![new]).await.map_err(|error| unanswered(&error))?;
+        let answers = self.store.enqueue(vec![new.clone()]).await.map_err(|error| unanswered(&error))?;
         match answers.first() {
+            Some(Enqueued::Existing(id)) if *id == new.id => self.repeated(&new).await,
             Some(Enqueued::Created(id) | Enqueued::Existing(id) | Enqueued::Replaced(id)) => Ok(*id),
             Some(Enqueued::Rejected { holder }) => Ok(*holder),
             Some(Enqueued::QueueFull { limit }) => {
