@@ -136,7 +136,9 @@ impl Notifier {
         }
         if rings.changed {
             // A full buffer already holds a signal.
-            known.watchers.iter().for_each(|socket| drop(self.send(sender, CHANGED, socket)));
+            for socket in &known.watchers {
+                self.send(sender, CHANGED, socket);
+            }
         }
         for socket in &known.listeners {
             if rings.ready {

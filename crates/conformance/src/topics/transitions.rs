@@ -23,9 +23,11 @@ cases![
 
 /// The transitions of a task, in order.
 async fn transitions(s: &Scene, id: TaskId) -> Vec<(StateName, String, Option<Timestamp>)> {
-    let told = s.events(id).await.into_iter().map(|event| match event.body {
-        EventBody::Transition { state, why, run_at } => (state, why, run_at),
-        other => panic!("no other event was written: {other:?}"),
+    let told = s.events(id).await.into_iter().map(|event| {
+        let EventBody::Transition { state, why, run_at } = event.body else {
+            panic!("no other event was written: {event:?}")
+        };
+        (state, why, run_at)
     });
     told.collect()
 }

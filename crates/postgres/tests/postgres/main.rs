@@ -1,6 +1,7 @@
 //! The PostgreSQL store on real servers. Most tests share one, each with a schema of its own; those that stop or configure a server
 //! have their own.
 
+mod changes;
 mod commits;
 mod conformance;
 mod faults;
