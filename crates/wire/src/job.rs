@@ -1,6 +1,6 @@
 //! Jobs: tasks created together from one template by `ostler map`.
 
-use ostler_core::{Attempt, JobId, StateName};
+use ostler_core::{Attempt, Conversation, JobId, StateName, Usage};
 use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::views::TaskDetail;
 use serde::Serialize;
@@ -116,6 +116,13 @@ pub struct JobResultView {
     pub task: String,
     /// The exit code of the last attempt; `null` if it did not exit by itself.
     pub exit_code: Option<u8>,
+    /// The conversation of the last attempt, if it asked a model; by this id it can be resumed.
+    pub session_id: Option<String>,
+    /// What the last attempt spent, over all models; null: not known.
+    pub cost_usd: Option<f64>,
+    /// Input that was not read from a cache.
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
 }
 
 impl JobResultView {
@@ -124,6 +131,9 @@ impl JobResultView {
     pub fn new(number: u64, item: String, found: &TaskDetail, output: &[u8]) -> Self {
         let task = &found.task;
         let took = found.attempts.last().and_then(Attempt::took);
+        let asked = found.attempts.last().map(|attempt| &attempt.conversation);
+        let usage = asked.map(|asked| asked.usage.as_slice()).filter(|usage| !usage.is_empty());
+        let tokens = |of: fn(&Usage) -> u64| usage.map(|usage| usage.iter().map(of).sum());
         let output = String::from_utf8_lossy(output).into_owned();
         let exit_code = match task.state.name() {
             StateName::Completed => Some(0),
@@ -140,6 +150,10 @@ impl JobResultView {
             error: task.last_failure.as_ref().map(|failure| failure.message.clone()),
             task: task.id.to_string(),
             exit_code,
+            session_id: asked.and_then(|asked| asked.session.clone()),
+            cost_usd: asked.and_then(Conversation::cost).map(|cost| cost.usd()),
+            input_tokens: tokens(|usage| usage.input_tokens),
+            output_tokens: tokens(|usage| usage.output_tokens),
         }
     }
 }

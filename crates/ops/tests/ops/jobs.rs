@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, Failure, Id, JobId, Outcome, StateName, TaskId};
+use ostler_core::{Cost, ErrorClass, EventBody, Failure, Id, JobId, Outcome, StateName, TaskId, Usage};
 use ostler_ops::jobs::results::JobResults;
 use ostler_ops::jobs::{FailedItem, ItemPayload, JobRunner, JobSpec, ServedBy, find, manage, show};
 use ostler_ops::{Missing, Refusal};
@@ -122,12 +122,21 @@ async fn results_are_in_the_order_of_the_items_with_what_their_commands_wrote() 
     let (id, _) = job(&world, 7, ServedBy::Mapper).await;
     world.run(&queue_of(id), 1, &Outcome::Success, &[]).await;
     let written = EventBody::Stdout { text: r#""half""#.to_owned() };
-    world.run(&queue_of(id), 1, &failed(), &[written]).await;
+    let usage = |tokens| Usage { input_tokens: tokens, cost: Cost::from_usd(0.25), ..Usage::default() };
+    let asked =
+        [EventBody::Session { id: "s-7".to_owned() }, EventBody::Usage(usage(3)), EventBody::Usage(usage(4))];
+    world.run(&queue_of(id), 1, &failed(), &[vec![written], asked.to_vec()].concat()).await;
     let mut results = JobResults::of(world.store(), id).await.expect("they are read");
     assert_eq!(results.last(), 3);
     let mut rows = Vec::new();
     while let Some(result) = results.next(world.store()).await.expect("it is read") {
         let view = result.view();
+        let spent = (view.session_id, view.cost_usd, view.input_tokens, view.output_tokens);
+        let expected = match view.number {
+            2 => (Some("s-7".to_owned()), Some(0.5), Some(7), Some(0)),
+            _ => (None, None, None, None),
+        };
+        assert_eq!(spent, expected, "{}", view.item);
         rows.push((view.number, view.item, view.state, view.output, view.exit_code));
     }
     let text = |text: &str| text.to_owned();
