@@ -17,7 +17,7 @@ use crate::events::{EventSender, Sent};
 use crate::files;
 use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
-use crate::task_calls::{Submission, TaskCallError, TaskCalls, TaskInfo};
+use crate::task_calls::{ChildTask, TaskCallError, TaskCalls, TaskInfo};
 
 /// The attempt that a handler runs.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl Context {
     ///
     /// # Errors
     /// When it was not submitted: transient if the queue is full, the store is unavailable or the lease is lost.
-    pub async fn submit(&self, task: Submission) -> Result<TaskId, TaskError> {
+    pub async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskError> {
         self.tasks.submit(task).await.map_err(TaskCallError::into_task_error)
     }
 

@@ -42,5 +42,5 @@ pub use secrets::{
     is_variable_name,
 };
 pub use steps::{StepError, StepLookup, StepStore, Steps};
-pub use task_calls::{Submission, TaskCallError, TaskCalls, TaskDesk, TaskInfo};
+pub use task_calls::{ChildTask, TaskCallError, TaskCalls, TaskDesk, TaskInfo};
 pub use thread::{Backpressure, Choice, Permit, QueueFull, Runtimes, ThreadPolicy, Threads};

@@ -11,7 +11,7 @@ use crate::error::TaskError;
 
 /// A task that an attempt submits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submission {
+pub struct ChildTask {
     pub kind: String,
     /// The input: JSON text.
     pub payload: String,
@@ -25,7 +25,7 @@ pub struct Submission {
     pub id: Option<TaskId>,
 }
 
-impl Submission {
+impl ChildTask {
     /// A task with only the required fields.
     #[must_use]
     pub fn new(kind: impl Into<String>, payload: impl Into<String>) -> Self {
@@ -76,7 +76,7 @@ pub trait TaskDesk: Debug + Send + Sync {
     ///
     /// # Errors
     /// When it was not submitted.
-    async fn submit(&self, task: Submission) -> Result<TaskId, TaskCallError>;
+    async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskCallError>;
 
     /// Looks up a task; `None`: there is no such task.
     ///
@@ -111,7 +111,7 @@ impl TaskCalls {
     ///
     /// # Errors
     /// When it was not submitted.
-    pub async fn submit(&self, task: Submission) -> Result<TaskId, TaskCallError> {
+    pub async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskCallError> {
         self.desk()?.submit(task).await
     }
 

@@ -60,7 +60,7 @@ pub use ostler_core::{
     Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId,
     Timestamp, ToolStatus, Trip, Usage, Worker, WorkerState,
 };
-pub use ostler_exec::{Choice, Classed, Context, Runtimes, TaskError, ThreadPolicy};
+pub use ostler_exec::{ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy};
 #[cfg(feature = "redis")]
 pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use ostler_core::{Id, State, TaskId};
-use ostler_exec::{Submission, TaskCallError, TaskDesk, TaskInfo};
+use ostler_exec::{ChildTask, TaskCallError, TaskDesk, TaskInfo};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::unique::Unique;
 use ostler_store::views::TaskRef;
@@ -31,8 +31,8 @@ impl AttemptTasks {
     }
 
     /// The id of a submission without one: the same for the same submission by a later attempt of the task.
-    fn id(&self, queue: &str, task: &Submission) -> TaskId {
-        let Submission { kind, payload, key, .. } = task;
+    fn id(&self, queue: &str, task: &ChildTask) -> TaskId {
+        let ChildTask { kind, payload, key, .. } = task;
         let mut digest = Sha256::new();
         digest.update(self.lease.task.0.to_bytes());
         for part in [queue, kind, payload, key.as_deref().unwrap_or_default()] {
@@ -91,7 +91,7 @@ impl fmt::Debug for AttemptTasks {
 
 #[async_trait]
 impl TaskDesk for AttemptTasks {
-    async fn submit(&self, task: Submission) -> Result<TaskId, TaskCallError> {
+    async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskCallError> {
         self.check_lease().await?;
         let queue = task.queue.clone().unwrap_or_else(|| self.queue.to_string());
         let id = task.id.unwrap_or_else(|| self.id(&queue, &task));
@@ -170,13 +170,13 @@ mod tests {
     #[tokio::test]
     async fn what_a_later_attempt_submits_again_is_the_same_task() {
         let scene = Scene::new().await;
-        let child = || Submission::new("child", "{\"n\":1}");
-        let other = || Submission { queue: Some("other".into()), ..child() };
+        let child = || ChildTask::new("child", "{\"n\":1}");
+        let other = || ChildTask { queue: Some("other".into()), ..child() };
         let mut seen = Vec::new();
         for _attempt in 0..2 {
             let desk = scene.desk();
             let mut ids = Vec::new();
-            for submission in [child(), child(), other(), Submission { payload: "2".into(), ..child() }] {
+            for submission in [child(), child(), other(), ChildTask { payload: "2".into(), ..child() }] {
                 ids.push(desk.submit(submission).await.expect("it is submitted"));
             }
             seen.push(ids);
@@ -193,13 +193,12 @@ mod tests {
     #[tokio::test]
     async fn a_key_or_an_id_names_one_task_and_a_full_queue_may_have_room_later() {
         let scene = Scene::new().await;
-        let keyed =
-            |payload: &str| Submission { key: Some("one".into()), ..Submission::new("child", payload) };
+        let keyed = |payload: &str| ChildTask { key: Some("one".into()), ..ChildTask::new("child", payload) };
         let desk = scene.desk();
         let first = desk.submit(keyed("1")).await;
         assert_eq!(desk.submit(keyed("2")).await, first);
         let id = Some(TaskId(Id::from_bits(99)));
-        let named = |payload: &str| Submission { id, ..Submission::new("child", payload) };
+        let named = |payload: &str| ChildTask { id, ..ChildTask::new("child", payload) };
         assert_eq!(desk.submit(named("1")).await.ok(), id);
         assert_eq!(desk.submit(named("1")).await.ok(), id);
         let refused = desk.submit(named("2")).await;
@@ -208,7 +207,7 @@ mod tests {
             "other work under the same id: {refused:?}"
         );
         scene.store.configure(QUEUE, vec![QueueChange::Limit(Some(1))]).await.expect("it is set");
-        let full = desk.submit(Submission::new("child", "3")).await;
+        let full = desk.submit(ChildTask::new("child", "3")).await;
         assert!(matches!(&full, Err(TaskCallError::Away(why)) if why.contains("full")), "{full:?}");
     }
 
@@ -218,7 +217,7 @@ mod tests {
         let desk = scene.desk();
         let report = Report { lease: scene.lease, ran: None, outcome: Outcome::HandedBack, output: None };
         scene.store.finish(vec![report]).await.expect("it is recorded");
-        assert_eq!(desk.submit(Submission::new("child", "1")).await, Err(TaskCallError::Lost));
+        assert_eq!(desk.submit(ChildTask::new("child", "1")).await, Err(TaskCallError::Lost));
         let survey = scene.store.survey().await.expect("it answers");
         assert_eq!(survey.lanes.iter().map(|lane| lane.counts.queued).sum::<u64>(), 1, "only its own task");
     }

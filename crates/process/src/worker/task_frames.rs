@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ostler_core::TaskId;
-use ostler_exec::Submission;
+use ostler_exec::ChildTask;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// A request about tasks, or what is wrong with it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TaskRequest {
-    Submit(Result<Submission, String>),
+    Submit(Result<ChildTask, String>),
     LookUp(Result<TaskId, String>),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn decode(sort: &str, line: &[u8]) -> Option<serde_json::Result<(Stri
     match sort {
         "submit" => Some(serde_json::from_slice(line).map(|frame: SubmitFrame<'_>| {
             let id = frame.task.as_deref().map(task_id).transpose();
-            let submission = id.map(|id| Submission {
+            let submission = id.map(|id| ChildTask {
                 kind: frame.kind,
                 payload: frame.payload.map_or("null", RawValue::get).to_owned(),
                 queue: frame.queue,
@@ -73,17 +73,17 @@ mod tests {
             "queue":"q","key":"one","task":"01JC8Z0Q4M9T7N3V5X1B2D6F8H"}"#;
         let (id, token, request, what) = decode("submit", line).expect("it is known").expect("it is right");
         assert_eq!((id.as_str(), token, request), ("T", 3, 1));
-        let submission = Submission {
+        let submission = ChildTask {
             queue: Some("q".into()),
             key: Some("one".into()),
             delay: Some(Duration::from_millis(1500)),
             id: Some(task_id("01JC8Z0Q4M9T7N3V5X1B2D6F8H").expect("an id")),
-            ..Submission::new("k", r#"{"a": 1}"#)
+            ..ChildTask::new("k", r#"{"a": 1}"#)
         };
         assert_eq!(what, TaskRequest::Submit(Ok(submission)));
         let bare = br#"{"type":"submit","id":"T","token":3,"request":2,"kind":"k"}"#;
         let (.., what) = decode("submit", bare).expect("it is known").expect("it is right");
-        assert_eq!(what, TaskRequest::Submit(Ok(Submission::new("k", "null"))));
+        assert_eq!(what, TaskRequest::Submit(Ok(ChildTask::new("k", "null"))));
         let wrong = br#"{"type":"lookup","id":"T","token":3,"request":3,"task":"no"}"#;
         let (.., what) = decode("lookup", wrong).expect("it is known").expect("it is right");
         assert!(matches!(&what, TaskRequest::LookUp(Err(why)) if why.contains("not an id")), "{what:?}");

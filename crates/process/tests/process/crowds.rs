@@ -9,7 +9,7 @@ use ostler_core::{
     ToolStatus, Usage, WorkerId,
 };
 use ostler_exec::{
-    AttemptResult, Control, EventReceiver, Executor, StepStore, Steps, Submission, TaskCallError, TaskCalls,
+    AttemptResult, ChildTask, Control, EventReceiver, Executor, StepStore, Steps, TaskCallError, TaskCalls,
     TaskDesk, TaskInfo, Work, WorkerFate, event_channel,
 };
 use ostler_process::ProcessPolicy;
@@ -265,7 +265,7 @@ async fn options_come_with_the_handler_and_wrong_ones_end_the_start() {
 /// Takes submissions, and knows the first one.
 #[derive(Debug, Default)]
 struct Clerk {
-    taken: Mutex<Vec<Submission>>,
+    taken: Mutex<Vec<ChildTask>>,
     loses: bool,
 }
 
@@ -273,7 +273,7 @@ const FIRST: TaskId = TaskId(Id::from_bits(77));
 
 #[async_trait]
 impl TaskDesk for Clerk {
-    async fn submit(&self, task: Submission) -> Result<TaskId, TaskCallError> {
+    async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskCallError> {
         if self.loses {
             return Err(TaskCallError::Lost);
         }
@@ -306,8 +306,8 @@ async fn a_handler_submits_and_looks_up_tasks_and_hears_what_is_refused() {
         let expected =
             format!("[\"{FIRST}\",\"{given}\",\"failed\",null,\"no\",null,\"Transient: the queue is full\"]");
         assert_eq!(output(with_clerk(&desk, worker, &clerk).await), expected);
-        let child = || Submission::new("child", "{\"n\":1}");
-        let second = Submission {
+        let child = || ChildTask::new("child", "{\"n\":1}");
+        let second = ChildTask {
             queue: Some("other".into()),
             key: Some("one".into()),
             delay: Some(Duration::from_millis(1500)),

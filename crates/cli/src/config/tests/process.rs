@@ -15,7 +15,7 @@ fn workers(lines: &str) -> String {
 fn a_pool_of_workers_is_read() {
     let config = good(&workers(
         "ready_timeout = \"1m\"\nrecycle = { after_tasks = 10, above_memory = \"1GiB\" }\ngrace = \"2s\"\nmax_output = \"1KiB\"
-         stuck_after = \"90s\"\nkeep_env = [\"PATH\"]\nenv = { A = \"1\" }",
+         stuck_after = \"90s\"\nper_worker = 50\nkeep_env = [\"PATH\"]\nenv = { A = \"1\" }",
     ));
     let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     let policy: &ProcessPolicy = policy(pool);
@@ -26,7 +26,7 @@ fn a_pool_of_workers_is_read() {
     assert_eq!((policy.ready_timeout, policy.grace), (Duration::from_secs(60), Duration::from_secs(2)));
     assert_eq!((policy.recycle.after_tasks, policy.recycle.above_memory), (Some(10), Some(1 << 30)));
     assert_eq!((policy.max_output_bytes, policy.environment.set.len()), (1_024, 1));
-    assert_eq!(policy.stuck_after, Some(Duration::from_secs(90)));
+    assert_eq!((policy.stuck_after, policy.per_worker), (Some(Duration::from_secs(90)), 50));
     assert_eq!(pool.scale.min, 2);
 }
 
@@ -47,6 +47,7 @@ fn what_a_pool_of_workers_cannot_be_is_refused_with_a_sentence() {
             "pool.docs.recycle.after_tasks is 0, but must be a whole number from 1",
         ),
         ("recycle = { above_memory = 5 }", "pool.docs.recycle.above_memory is 5: missing unit"),
+        ("per_worker = 0", "pool.docs.per_worker is 0, but must be a whole number from 1 to 1000"),
         ("recycle = { after = 5 }", "pool.docs.recycle.after: unknown key"),
         ("stdin = \"payload\"", "pool.docs.stdin: unknown key"),
         ("exit_codes = { permanent = [1] }", "pool.docs.exit_codes: unknown key"),
