@@ -20,6 +20,9 @@ const MAX_HELD: Duration = Duration::from_secs(1);
 /// How many events may wait behind the first one that is held.
 const MAX_HELD_EVENTS: u64 = 64;
 
+/// Over how many events a value may be split.
+const MAX_PIECES: usize = 4_096;
+
 /// The secrets of an attempt, and the texts that may end with the beginning of one.
 pub(super) struct EventRedaction {
     secrets: Secrets,
@@ -124,6 +127,9 @@ impl EventRedaction {
             || OpenText { stream, pieces: Vec::new(), until: now + MAX_HELD },
             |at| self.open.swap_remove(at),
         );
+        if open.pieces.len() >= MAX_PIECES {
+            open.pieces.clear();
+        }
         let began = open.pieces.first().map(|piece| piece.number);
         open.pieces.push(Piece { number: waiting.next_number(), rest: std::mem::take(text) });
         let admitted = self.settle(&mut open, waiting, text);
@@ -147,11 +153,13 @@ impl EventRedaction {
         open.pieces.retain_mut(|piece| {
             let range = at..at + piece.rest.len();
             at = range.end + between.len();
+            let rest = joined[undecided.clamp(range.start, range.end)..range.end].to_owned();
+            let before = std::mem::replace(&mut piece.rest, rest);
             if piece.number < waiting.first {
                 // It is stored already, as it was. A mark stands in the first event that can be changed.
                 return at > undecided;
             }
-            let mut redacted = String::with_capacity(piece.rest.len());
+            let mut redacted = String::with_capacity(before.len());
             let mut from = range.start;
             for one in found.iter().filter(|one| one.range.start < range.end && one.range.end > range.start) {
                 redacted.push_str(&joined[from..one.range.start.max(from)]);
@@ -162,7 +170,6 @@ impl EventRedaction {
                 from = one.range.end.min(range.end);
             }
             redacted.push_str(&joined[from..range.end]);
-            let rest = &joined[undecided.clamp(range.start, range.end)..range.end];
             if piece.number == next {
                 if redacted.is_empty() && !range.is_empty() {
                     admitted = Admitted::Swallowed;
@@ -171,13 +178,12 @@ impl EventRedaction {
                 *newest = redacted;
             } else {
                 waiting.edit(piece.number, |text| {
-                    if text.ends_with(&piece.rest) {
-                        text.truncate(text.len() - piece.rest.len());
+                    if text.ends_with(&before) {
+                        text.truncate(text.len() - before.len());
                         text.push_str(&redacted);
                     }
                 });
             }
-            piece.rest = rest.to_owned();
             at > undecided
         });
         admitted

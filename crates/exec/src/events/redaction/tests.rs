@@ -121,6 +121,10 @@ async fn an_event_is_held_until_the_next_of_its_text_or_for_a_second() {
     assert_eq!(began.elapsed(), MAX_HELD);
     assert_eq!(sender.send(message("56789!")).await, Sent::Yes);
     assert_eq!(ready(&receiver).await, [message("[secret KEY]!")], "what is not stored yet is redacted");
+    assert_eq!(sender.send(message("sk-123456789 s")).await, Sent::Yes);
+    assert_eq!(ready(&receiver).await, [message("[secret KEY] s")]);
+    assert_eq!(sender.send(message("o")).await, Sent::Yes);
+    assert_eq!(ready(&receiver).await, [message("o")], "the mark of what is stored does not come again");
     assert_eq!(sender.send(message("is sk-")).await, Sent::Yes);
     assert_eq!(sender.send(EventBody::Thinking { text: "so".into() }).await, Sent::Yes);
     let began = Instant::now();
