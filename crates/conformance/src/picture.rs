@@ -5,6 +5,7 @@ use ostler_store::events::{Event, EventQuery};
 
 use ostler_store::MAX_PAGE;
 use ostler_store::Store;
+use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Cursor, Filter, Survey, TaskDetail, TaskRef};
@@ -18,6 +19,7 @@ pub struct Picture {
     pub(super) survey: Survey,
     pub(super) schedules: Vec<ScheduleRecord>,
     pub(super) jobs: Vec<JobRecord>,
+    pub(super) call_breakers: Vec<CallBreakerRecord>,
     /// Newest first, as in a list.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
@@ -36,7 +38,8 @@ impl Picture {
         }
         let schedules = store.schedules().await.expect("schedules answers");
         let jobs = store.jobs(JobFilter::default(), MAX_PAGE).await.expect("jobs answers");
-        Self { survey: survey(store).await, schedules, jobs, tasks }
+        let call_breakers = store.call_breakers().await.expect("call_breakers answers");
+        Self { survey: survey(store).await, schedules, jobs, call_breakers, tasks }
     }
 }
 

@@ -70,6 +70,31 @@ pub enum Pass {
     Wait(Option<Timestamp>),
 }
 
+/// What became of a call that a breaker let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallResult {
+    pub admission: CallAdmission,
+    pub verdict: CallVerdict,
+}
+
+/// As what a call was let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallAdmission {
+    /// The breaker was closed.
+    Usual,
+    /// The breaker was half open.
+    Probe,
+}
+
+/// What a call says about the service that it called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallVerdict {
+    Success,
+    Failure,
+    /// Nothing: the call was given up, or failed for reasons of the caller's own.
+    None,
+}
+
 /// The outcomes counted in one part of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutcomeCounts {
@@ -164,6 +189,21 @@ impl Breaker {
     /// Closes the breaker, manually or after a successful probe, and clears its counters.
     pub fn reset(&mut self) {
         *self = Self::closed();
+    }
+
+    /// Records the result of a call. While the breaker is not closed, only a probe decides: a call that began before the breaker
+    /// opened says nothing about now.
+    pub fn report(&mut self, policy: &BreakerPolicy, result: CallResult, now: Timestamp) {
+        let CallResult { admission, verdict } = result;
+        if admission == CallAdmission::Usual && self.state != BreakerState::Closed {
+            return;
+        }
+        match (verdict, admission) {
+            (CallVerdict::Success, _) => self.success(policy, now),
+            (CallVerdict::Failure, _) => self.failure(policy, now),
+            (CallVerdict::None, CallAdmission::Probe) => self.abandon_probe(now),
+            (CallVerdict::None, CallAdmission::Usual) => {}
+        }
     }
 
     /// Counts an outcome into the newest part of the window, or into a new part.
@@ -289,6 +329,30 @@ mod tests {
             breaker.success(&AFTER_THREE, at(secs));
         }
         assert_eq!(breaker, open);
+    }
+
+    #[test]
+    fn while_a_probe_runs_only_its_result_decides() {
+        let result = |admission, verdict| CallResult { admission, verdict };
+        let half_open = |policy: &BreakerPolicy| {
+            let mut breaker = tripped(policy, at(0));
+            assert_eq!(breaker.ask(policy, at(60)), Pass::Probe);
+            breaker
+        };
+        let before = half_open(&AFTER_THREE);
+        for verdict in [CallVerdict::Success, CallVerdict::Failure, CallVerdict::None] {
+            let mut breaker = before.clone();
+            breaker.report(&AFTER_THREE, result(CallAdmission::Usual, verdict), at(61));
+            assert_eq!(breaker, before, "{verdict:?}: it began before the breaker opened");
+        }
+        let mut breaker = half_open(&AFTER_THREE);
+        breaker.report(&AFTER_THREE, result(CallAdmission::Probe, CallVerdict::None), at(61));
+        assert_eq!(breaker.ask(&AFTER_THREE, at(61)), Pass::Probe, "another one may try");
+        breaker.report(&AFTER_THREE, result(CallAdmission::Probe, CallVerdict::Failure), at(62));
+        assert_eq!(breaker.state, BreakerState::Open { until: at(122) });
+        assert_eq!(breaker.ask(&AFTER_THREE, at(122)), Pass::Probe);
+        breaker.report(&AFTER_THREE, result(CallAdmission::Probe, CallVerdict::Success), at(123));
+        assert_eq!(breaker, Breaker::closed());
     }
 
     #[test]

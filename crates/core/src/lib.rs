@@ -33,7 +33,9 @@ mod usage;
 mod visible;
 mod worker;
 
-pub use breaker::{Breaker, BreakerPolicy, BreakerState, OutcomeCounts, Pass, Trip};
+pub use breaker::{
+    Breaker, BreakerPolicy, BreakerState, CallAdmission, CallResult, CallVerdict, OutcomeCounts, Pass, Trip,
+};
 pub use decide::{Effect, Facts, LeasePhase, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
 pub use event::{EventBody, EventKind, EventKinds, Level, LogStream, Loss, Role, ToolStatus};

@@ -20,6 +20,8 @@ pub(crate) enum LockTarget {
     Transactor(SessionId),
     /// A queue with its tasks.
     Queue(String),
+    /// The breaker around a call of handlers.
+    CallBreaker(String),
     /// All schedules, which are counted.
     Schedules,
     /// The migrations of the schema.
@@ -34,6 +36,7 @@ impl fmt::Display for LockTarget {
             Self::Session(session) => write!(f, "session {session}"),
             Self::Transactor(session) => write!(f, "transactor {session}"),
             Self::Queue(name) => write!(f, "queue {name}"),
+            Self::CallBreaker(name) => write!(f, "call breaker {name}"),
             Self::Schedules => f.write_str("schedules"),
             Self::Schema => f.write_str("schema"),
             Self::Fold => f.write_str("fold"),
@@ -103,6 +106,7 @@ impl Locks {
             LockTarget::Session(session) => Some(*session),
             LockTarget::Transactor(_)
             | LockTarget::Queue(_)
+            | LockTarget::CallBreaker(_)
             | LockTarget::Schedules
             | LockTarget::Schema
             | LockTarget::Fold => None,
@@ -116,6 +120,7 @@ impl Locks {
                 LockTarget::Queue(name) => names.push(name.as_str()),
                 LockTarget::Session(_)
                 | LockTarget::Transactor(_)
+                | LockTarget::CallBreaker(_)
                 | LockTarget::Schedules
                 | LockTarget::Schema
                 | LockTarget::Fold => {}

@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -306,6 +306,11 @@ DROP FUNCTION IF EXISTS ostler.enqueue(text, text, json, integer, timestamptz, t
     text[], text, integer, interval, text, integer);
 ";
 
+// Circuit breakers around calls that handlers make. A closed one that has counted nothing has no row.
+const V8: &str = "
+CREATE TABLE ostler.call_breaker(name text PRIMARY KEY, state text NOT NULL, changed_at bigint NOT NULL);
+";
+
 /// Empties all tables. The numbers of outbox entries restart.
 #[cfg(feature = "conformance")]
 pub(crate) const CLEAR: &str = "
@@ -315,5 +320,6 @@ DELETE FROM ostler.edge; DELETE FROM ostler.freed;
 DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.outbox;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker; DELETE FROM ostler.gone_worker;
+DELETE FROM ostler.call_breaker;
 SELECT setval(pg_get_serial_sequence('ostler.outbox', 'number'), 1, false);
 ";

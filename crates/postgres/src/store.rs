@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{
+    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+};
 use ostler_sql::events::{StoredEvent, stored};
+use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -34,7 +37,7 @@ use crate::fault::{Abort, fault};
 use crate::group_commit::{CallOutcome, GroupCommit};
 use crate::inbox;
 use crate::liveness::{Heartbeat, HeartbeatDeps, Renewal};
-use crate::locks::Locks;
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
@@ -368,6 +371,18 @@ impl Store for Postgres {
             .await
     }
 
+    async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
+        check_call_breaker(name, policy)?;
+        let input = (name, policy, what);
+        self.transactor
+            .write(
+                Locks::none().and(LockTarget::CallBreaker(name.to_owned()), Mode::Exclusive),
+                &input,
+                |tx, (name, policy, what)| Box::pin(ostler_sql::call_breakers::run(tx, name, policy, *what)),
+            )
+            .await
+    }
+
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         self.transactor
@@ -536,6 +551,10 @@ impl Store for Postgres {
     async fn survey(&self) -> Result<Survey, Error> {
         let now = self.transactor.time.given();
         self.transactor.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+    }
+
+    async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
+        self.transactor.look(&(), |conn, ()| Box::pin(ostler_sql::call_breakers::list(conn))).await
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{
+    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+};
+use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -252,6 +255,15 @@ impl Store for WatchedStore {
     ) -> Result<Option<TextPart>, Error> {
         let reading = self.store.read_text(task, text, from, most);
         self.watch(verb("read_text", Proof::Read, Input::Own), reading).await
+    }
+
+    async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
+        let call = self.store.call_breaker(name, policy, what);
+        self.watch(verb("call_breaker", Proof::Read, Input::Work), call).await
+    }
+
+    async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
+        self.watch(verb("call_breakers", Proof::Read, Input::Own), self.store.call_breakers()).await
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

@@ -99,6 +99,16 @@ pub fn gate_from(text: Option<String>) -> Gate {
     }
 }
 
+/// The text that keeps a breaker.
+pub fn breaker_text(breaker: &Breaker) -> String {
+    serde_json::to_string(&breaker_row(breaker)).expect("a breaker has only texts and numbers")
+}
+
+/// The breaker that a text has. A text that cannot be read after an edit by hand is that of a closed one.
+pub fn breaker_from(text: &str) -> Breaker {
+    serde_json::from_str(text).map_or_else(|_| Breaker::closed(), breaker_of)
+}
+
 fn bucket_row(bucket: &Bucket) -> BucketRow {
     let (seen, levels) = bucket.kept();
     BucketRow { seen_ms: seen.millis(), rates: bucket.rates().map(rate_row).collect(), levels }

@@ -289,8 +289,8 @@ mod tests {
     use super::*;
     use crate::schema::MIGRATIONS;
 
-    /// Tables that stay behind: the record of the move itself, and tables that only live nodes use.
-    const STAYS: [&str; 4] = ["departure", "gone_worker", "orders", "worker"];
+    /// Tables that stay behind: the record of the move itself, tables that only live nodes use, and what breakers have observed.
+    const STAYS: [&str; 5] = ["call_breaker", "departure", "gone_worker", "orders", "worker"];
     /// Columns that stay behind: only a live node has use for them.
     const STAYS_OF_SESSION: [&str; 2] = ["expires_at", "host"];
 

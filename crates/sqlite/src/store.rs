@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{
+    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+};
 use ostler_sql::events::{StoredEvent, stored};
+use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -335,6 +338,13 @@ impl Store for Sqlite {
             .await?
     }
 
+    async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
+        check_call_breaker(name, policy)?;
+        let name = name.to_owned();
+        let call = move |tx: &mut Tx<'_>| poll_now(ostler_sql::call_breakers::run(tx, &name, &policy, what));
+        self.writer.write("call_breaker", call).await
+    }
+
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         self.writer.write("put_schedule", move |tx| poll_now(ostler_sql::schedules::put(tx, &schedule))).await
@@ -464,6 +474,10 @@ impl Store for Sqlite {
         let liveness = Arc::clone(&self.liveness);
         let now = self.clock.now();
         self.readers.read(move |conn| survey::survey(conn, now, |session| liveness.is_in_time(session))).await
+    }
+
+    async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
+        self.readers.read(|conn| poll_now(ostler_sql::call_breakers::list(&ReadView(conn)))).await
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

@@ -3,8 +3,11 @@
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{
+    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+};
 
+use crate::call_breakers::{BreakerUse, CallBreakerRecord};
 use crate::calls::Amended;
 use crate::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -131,6 +134,12 @@ pub trait Store: Send + Sync {
     /// Changes the settings of a queue, and returns all of them.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
 
+    // ---- breakers around the calls of handlers ----
+
+    /// Asks the breaker of this name whether a call may be made, or reports one: applies the rules of `ostler_core::Breaker`. A
+    /// report is answered with [`Pass::Go`]. Reports need no lease: what became of a call is true even if the lease is lost.
+    async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error>;
+
     // ---- schedules ----
 
     /// Creates a schedule, or replaces the one with the same name.
@@ -200,6 +209,9 @@ pub trait Store: Send + Sync {
 
     /// The last records of workers that are gone, the newest first.
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error>;
+
+    /// The breakers around calls that are not closed or have counted something, ordered by name.
+    async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error>;
 
     /// The number of tasks that a claim could take now: ready tasks of these kinds, counted up to `limit`. Zero for a queue that is
     /// paused or whose gate is closed, and at most the queue's free concurrency. A hint for scaling that reads at most `limit`

@@ -1,6 +1,7 @@
 //! Reference store in memory, written to be read. It specifies the verbs, and the conformance
 //! suite compares every other store with it. It searches linearly where a real store has an index, on purpose.
 
+mod call_breakers;
 mod dependents;
 mod gates;
 mod jobs;
@@ -16,13 +17,16 @@ mod unique;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, IdPart, JobId, Overrides, SessionId, TaskId, Timestamp, Worker};
+use ostler_core::{
+    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+};
 
 use ostler_store::Checks;
 use ostler_store::Clock;
 use ostler_store::Error;
 use ostler_store::LeaseRef;
 use ostler_store::Store;
+use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Enqueued, Expired, Fenced, Finished, Kinds, MadeReady,
@@ -209,6 +213,11 @@ impl Store for Memory {
         self.write(|book| book.configure(queue, changes))
     }
 
+    async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
+        check_call_breaker(name, policy)?;
+        Ok(self.write(|book| book.call_breaker(name, &policy, what)))
+    }
+
     async fn put_schedule(&self, schedule: Schedule) -> Result<PutAnswer, Error> {
         check_schedule(&schedule)?;
         Ok(self.write(|book| book.put_schedule(schedule)))
@@ -288,6 +297,10 @@ impl Store for Memory {
 
     async fn survey(&self) -> Result<Survey, Error> {
         Ok(self.lock().survey())
+    }
+
+    async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
+        Ok(self.write(|book| book.list_call_breakers()))
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

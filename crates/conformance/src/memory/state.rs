@@ -7,6 +7,9 @@ use ostler_core::{
     Attempt, AttemptEnd, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId, LeasePhase, Next,
     OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition,
     VirtualTime, Wait, arrival, decide, end_event, requeue_event,
+    Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, Gate, HeldUntil, JobId, LeasePhase, Next,
+    OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition,
+    VirtualTime, Wait, arrival, decide,
 };
 use ostler_store::events::Event;
 
@@ -117,6 +120,8 @@ pub(super) struct MemoryState {
     /// Whether a task with dependents ended in this verb.
     pub(super) frees: bool,
     pub(super) schedules: BTreeMap<String, ScheduleRecord>,
+    /// With the time of the last change.
+    pub(super) call_breakers: BTreeMap<String, (Breaker, Timestamp)>,
     /// As created and changed; the data of their queues is added when they are shown.
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
     /// The wakeups that this verb sends.
@@ -141,6 +146,7 @@ impl MemoryState {
             freed: BTreeMap::new(),
             frees: false,
             schedules: BTreeMap::new(),
+            call_breakers: BTreeMap::new(),
             jobs: BTreeMap::new(),
             rings: Rings::default(),
         }

@@ -8,8 +8,8 @@ use ostler_core::{
 };
 
 use super::op::{
-    Act, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
-    SUBSCRIBERS, Span, Step, UNIQUE_KEYS, Via,
+    Act, BREAKER_USES, CALL_BREAKERS, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan,
+    QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, Span, Step, UNIQUE_KEYS, Via,
 };
 use ostler_store::calls::{QueueChange, Replay, Retention, StepsOnReplay};
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
@@ -130,6 +130,10 @@ const SAID: &[Row<Op>] = &[
     (20, "set a breaker", |d| d.configure(|d| QueueChange::Breaker(d.maybe(90, Drawer::breaker)))),
     (70, "ask for a probe", Drawer::ask_for_a_probe),
     (20, "move a gate by hand", |d| d.configure(Drawer::by_hand)),
+    (40, "use a call breaker", |d| Op::CallBreaker {
+        name: d.below(CALL_BREAKERS.len()),
+        what: BREAKER_USES[d.below(BREAKER_USES.len())],
+    }),
     (26, "tell of ends", |d| {
         d.configure(|d| {
             let wants = if d.chance.chance(70) { OutboxFilter::ALL } else { d.tell() };

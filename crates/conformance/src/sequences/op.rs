@@ -1,11 +1,14 @@
 //! One operation of a sequence, as data. It refers to tasks, sessions and leases by number, so that it stays valid
 //! when earlier operations are removed.
 
+use std::time::Duration;
+
 use ostler_core::{
-    ErrorClass, Id, JobId, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId,
-    WorkerId,
+    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, Id, JobId, KeyHold, Missed,
+    OnConflict, OnFailed, Overlap, Overrides, SessionId, TaskId, Trip, WorkerId,
 };
 
+use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{QueueChange, Replay, Retention};
 use ostler_store::jobs::{JobChange, JobFilter};
 use ostler_store::node_commands::NodeCommand;
@@ -20,6 +23,24 @@ pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
 pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
 pub(super) const SUBSCRIBERS: [&str; 2] = ["callbacks", "hooks"];
 pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+/// Names of call breakers, and what is done with them. They open after two failures.
+pub(super) const CALL_BREAKERS: [&str; 2] = ["search", "payments"];
+pub(super) const BREAKER_USES: [BreakerUse; 7] = [
+    BreakerUse::Ask,
+    report(CallAdmission::Usual, CallVerdict::Failure),
+    report(CallAdmission::Usual, CallVerdict::Failure),
+    report(CallAdmission::Usual, CallVerdict::Success),
+    report(CallAdmission::Probe, CallVerdict::Success),
+    report(CallAdmission::Probe, CallVerdict::Failure),
+    report(CallAdmission::Probe, CallVerdict::None),
+];
+pub(super) const CALL_POLICY: BreakerPolicy =
+    BreakerPolicy { trip: Trip::Consecutive(2), reset: Duration::from_millis(2_000) };
+
+const fn report(admission: CallAdmission, verdict: CallVerdict) -> BreakerUse {
+    BreakerUse::Report(CallResult { admission, verdict })
+}
+
 pub(super) const SCHEDULES: [&str; 2] = ["daily", "hourly"];
 pub(super) const SPECS: [&str; 2] = ["0 3 * * *", "every 1h"];
 pub(super) const STEPS: [&str; 3] = ["fetch", "fold", "send"];
@@ -72,6 +93,7 @@ pub(super) enum Op {
     Replay { tasks: Vec<usize>, how: Replay },
     Amend { task: usize, overrides: Overrides },
     Configure { queue: usize, changes: Vec<QueueChange> },
+    CallBreaker { name: usize, what: BreakerUse },
     PutSchedule { name: usize, plan: Plan },
     DropSchedule { name: usize },
     PauseSchedule { name: usize, activity: Activity },

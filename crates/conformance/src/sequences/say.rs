@@ -9,8 +9,8 @@ use ostler_store::events::EventQuery;
 
 use super::super::picture::{list_all, survey};
 use super::op::{
-    Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS,
-    SUBSCRIBERS, UNIQUE_KEYS,
+    CALL_BREAKERS, CALL_POLICY, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan,
+    QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, UNIQUE_KEYS,
 };
 use ostler_store::Error;
 use ostler_store::Store;
@@ -132,6 +132,9 @@ impl Speaker {
             Op::Replay { tasks: numbers, how } => plain(store.replay(tasks(numbers), how.clone()).await),
             Op::Amend { task, overrides } => plain(store.amend(self.names.task(*task), *overrides).await),
             Op::Configure { queue, changes } => plain(store.configure(QUEUES[*queue], changes.clone()).await),
+            Op::CallBreaker { name, what } => {
+                plain(store.call_breaker(CALL_BREAKERS[*name], CALL_POLICY, *what).await)
+            }
             Op::PutSchedule { name, plan } => plain(store.put_schedule(self.schedule(*name, plan)).await),
             Op::DropSchedule { name } => {
                 plain(store.change_schedule(SCHEDULES[*name], ScheduleChange::Remove).await)

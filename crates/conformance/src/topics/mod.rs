@@ -3,6 +3,7 @@
 mod amend;
 mod bounds;
 mod breakers;
+mod call_breakers;
 mod cancel;
 mod changes;
 mod claim;
