@@ -10,17 +10,16 @@ pub mod duration;
 mod expand;
 mod fault;
 mod pool_kind;
-mod resources;
 mod section;
 pub mod size;
 
 pub use expand::ExpandError;
 pub use fault::{ConfigError, ConfigErrors, ConfigFault};
+pub use ostler_exec::Resources;
 pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
     PoolSpec, SpecObject, WritablePath,
 };
-pub use resources::Resources;
 pub use section::{ConfigReader, FoundValue, Section, nearest};
 
 /// This many cases, always the same ones, with no files left behind.

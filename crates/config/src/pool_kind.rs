@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::Overrides;
-use ostler_exec::{Executor, Secrets};
+use ostler_exec::{Executor, Resources, Secrets};
 
-use crate::resources::Resources;
 use crate::section::Section;
 
 /// A kind of pool.

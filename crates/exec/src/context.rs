@@ -11,10 +11,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use crate::breaker::{Breakers, CallBreaker};
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventSender, Sent};
 use crate::files;
+use crate::resources::Resources;
 use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
 use crate::task_calls::{ChildTask, TaskCallError, TaskCalls, TaskInfo};
@@ -33,10 +35,12 @@ pub struct Context {
     steps: Steps,
     secrets: Secrets,
     tasks: TaskCalls,
+    shared: Arc<Resources>,
+    breakers: Breakers,
 }
 
 impl Context {
-    pub(crate) fn new(work: &Work, control: &Control, now: Instant) -> Self {
+    pub(crate) fn new(work: &Work, control: &Control, shared: &Arc<Resources>, now: Instant) -> Self {
         Self {
             task: work.task,
             attempt: work.attempt,
@@ -49,6 +53,8 @@ impl Context {
             steps: control.steps.clone(),
             secrets: control.secrets.clone(),
             tasks: control.tasks.clone(),
+            shared: Arc::clone(shared),
+            breakers: control.breakers.clone(),
         }
     }
 
@@ -93,6 +99,32 @@ impl Context {
                 .hint("add it to the pool's secrets")
         };
         self.secrets.get(name).map(Secret::expose).ok_or_else(missing)
+    }
+
+    /// The value of this type that the pool shares with all of its handlers, such as a client or a connection pool.
+    ///
+    /// # Errors
+    /// A permanent one when the pool shares no value of this type.
+    pub fn shared<T: Send + Sync + 'static>(&self) -> Result<&T, TaskError> {
+        self.shared.get().ok_or_else(|| {
+            let what = std::any::type_name::<T>();
+            TaskError::permanent(format!("the pool shares no value of the type {what} with its handlers"))
+        })
+    }
+
+    /// A circuit breaker around a call, such as one to another service. It is durable, and shared by all processes of the store:
+    /// after repeated failures no call of this name is made until the reset time has passed; then one call is made as a probe, and
+    /// its result closes or reopens the breaker.
+    ///
+    /// ```
+    /// # use ostler_exec::{Context, TaskError};
+    /// # async fn charge(_: u32) -> Result<String, TaskError> { Ok(String::new()) }
+    /// async fn handle(amount: u32, ctx: Context) -> Result<String, TaskError> {
+    ///     ctx.breaker("payments").call(|| charge(amount)).await
+    /// }
+    /// ```
+    pub fn breaker(&self, name: impl Into<String>) -> CallBreaker {
+        CallBreaker::new(name.into(), self.breakers.clone())
     }
 
     /// The time left before the attempt times out.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
+use crate::breaker::Breakers;
 use crate::events::EventSender;
 use crate::secrets::Secrets;
 use crate::steps::Steps;
@@ -51,10 +52,12 @@ pub struct Control {
     pub secrets: Secrets,
     /// Submits and looks up tasks.
     pub tasks: TaskCalls,
+    /// Breakers around calls.
+    pub breakers: Breakers,
 }
 
 impl Control {
-    /// Signals that are not set, steps that are not saved, no secrets and no other tasks.
+    /// Signals that are not set, steps that are not saved, no secrets, no other tasks, and breakers that never open.
     #[must_use]
     pub fn new(events: EventSender) -> Self {
         Self {
@@ -64,6 +67,7 @@ impl Control {
             steps: Steps::ephemeral(),
             secrets: Secrets::default(),
             tasks: TaskCalls::refused(),
+            breakers: Breakers::none(),
         }
     }
 }

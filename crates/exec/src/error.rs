@@ -16,7 +16,7 @@ use crate::contract::{AttemptResult, ClassSource};
 pub struct TaskError {
     /// Boxed, so that the `Result` of a handler is small.
     failure: Box<Failure>,
-    classing: ClassSource,
+    pub(crate) classing: ClassSource,
 }
 
 impl TaskError {
@@ -71,8 +71,36 @@ impl TaskError {
         self
     }
 
+    /// The class that decides what follows.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        self.failure.class
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.failure.message
+    }
+
+    /// The same with another message; the former one is a detail.
+    #[cfg(feature = "anyhow")]
+    pub(crate) fn with_message(mut self, message: String) -> Self {
+        if message != self.failure.message {
+            let cause = std::mem::replace(&mut self.failure.message, message);
+            let details = self.failure.details.take().unwrap_or_default();
+            self.failure.details = Some(format!("caused by: {cause}\n{details}"));
+        }
+        self
+    }
+
     pub(crate) fn of(class: ErrorClass, message: impl Into<String>) -> Self {
         Self { failure: Box::new(Failure::new(class, message)), classing: ClassSource::Given }
+    }
+
+    /// The same, but nothing says that this is its class.
+    pub(crate) fn assumed(self) -> Self {
+        Self { classing: ClassSource::Assumed, ..self }
     }
 
     /// An error with its causes.
@@ -110,9 +138,7 @@ impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
         match class_of(&error) {
             Some(class) => Self::with_causes(class, &error),
-            None => {
-                Self { classing: ClassSource::Assumed, ..Self::with_causes(ErrorClass::Transient, &error) }
-            }
+            None => Self::with_causes(ErrorClass::Transient, &error).assumed(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 use crate::error::TaskError;
+use crate::resources::Resources;
 use crate::unresponsive::Unresponsive;
 
 pub(crate) type HandlerFuture = Result<Option<String>, TaskError>;
@@ -28,6 +30,7 @@ type Handler =
 #[derive(Default)]
 pub struct Inline {
     handlers: BTreeMap<String, Handler>,
+    shared: Arc<Resources>,
     unresponsive: Unresponsive,
 }
 
@@ -49,6 +52,16 @@ impl Inline {
         self.handlers.insert(kind.into(), handler);
         self
     }
+
+    /// Gives handlers this shared state; see [`Context::shared`].
+    #[must_use]
+    pub fn sharing(self, shared: Arc<Resources>) -> Self {
+        Self { shared, ..self }
+    }
+
+    pub(crate) fn serves(&self, kind: &str) -> bool {
+        self.handlers.contains_key(kind)
+    }
 }
 
 #[async_trait]
@@ -59,7 +72,7 @@ impl Executor for Inline {
 
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
         let Some(handler) = self.handlers.get(&*work.kind) else { return no_handler(&work.kind) };
-        let context = Context::new(&work, &control, Instant::now());
+        let context = Context::new(&work, &control, &self.shared, Instant::now());
         // A handler may panic before its first await, while its future is created.
         let made =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(work.payload.clone(), context)));

@@ -3,12 +3,14 @@
 //! - [`Executor`]: runs one attempt and returns its outcome. [`Work`] is the input, [`Context`] the handler's
 //!   view, [`AttemptResult`] the result.
 //! - [`Inline`]: async handlers on the node's runtime.
-//! - [`Threads`]: handlers that are not `Send`, on OS threads of their own.
+//! - [`Threads`]: handlers that are not `Send`, on OS threads of their own. [`ByKind`]: both in one pool.
 //! - [`Secrets`]: values for the work, which are redacted in everything that is recorded of it.
-//! - `conformance` (a feature): one suite for every executor.
+//! - `conformance` (a feature): one suite for every executor. `testing` (a feature): handlers that are called directly.
 //!
 //! An executor knows nothing of stores, leases or retries: whatever happens becomes an `Outcome`.
 
+mod breaker;
+mod by_kind;
 mod classify;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -17,14 +19,21 @@ mod contract;
 mod error;
 mod events;
 mod files;
+#[cfg(feature = "anyhow")]
+mod from_anyhow;
 mod inline;
 mod liveness;
+mod resources;
 mod secrets;
 mod steps;
 mod task_calls;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod thread;
 mod unresponsive;
 
+pub use breaker::{BreakerStore, Breakers, CallBreaker, CallPass};
+pub use by_kind::ByKind;
 pub use classify::{Classed, class_of_status};
 pub use context::Context;
 pub use contract::{
@@ -37,6 +46,7 @@ pub use events::{
 pub use files::file_event;
 pub use inline::Inline;
 pub use liveness::LivenessHolder;
+pub use resources::Resources;
 pub use secrets::{
     MAX_SECRET_BYTES, MIN_REDACTED_BYTES, OutputRedaction, RedactedStream, Secret, SecretError, Secrets,
     is_variable_name,

@@ -1,11 +1,11 @@
-//! Resources that executors share, by type: the supervisor of children, a client for HTTP.
+//! Resources by type: what executors share, such as the supervisor of children, and the shared state of handlers.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// At most one value of each type. A kind of pool asks for the types that it knows; the program provides them.
-#[derive(Clone, Default)]
+/// At most one value of each type. The program provides them; a kind of pool, or a handler, asks for the types that it knows.
+#[derive(Clone, Debug, Default)]
 pub struct Resources(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl Resources {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Ending, ErrorClass, Outcome, TaskId, WorkerId};
-use ostler_exec::{AttemptResult, Control, EventReceiver, Steps, TaskCalls, Work, WorkerFate, event_channel};
+use ostler_exec::{
+    AttemptResult, Breakers, Control, EventReceiver, Steps, TaskCalls, Work, WorkerFate, event_channel,
+};
 use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
@@ -37,6 +39,7 @@ pub(crate) struct PoolContext {
     pub(crate) suspects: Mutex<()>,
     pub(crate) stages: HandlerRuntimes,
     pub(crate) options: HandlerOptions,
+    pub(crate) breakers: Breakers,
 }
 
 /// How an attempt ended, as reported to its worker.
@@ -110,8 +113,8 @@ pub(crate) async fn run(
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));
     let tasks = TaskCalls::to(Arc::new(desk));
-    let control =
-        Control { cancel: signals.cancel, lost: signals.lost, steps, tasks, ..Control::new(sender) };
+    let (cancel, breakers) = (signals.cancel, context.breakers.clone());
+    let control = Control { cancel, lost: signals.lost, steps, tasks, breakers, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.

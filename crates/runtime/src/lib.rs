@@ -12,6 +12,7 @@
 //! - `finisher.rs`: batched reports. `maintenance.rs`: expire, make ready, prune, and report workers.
 //! - `start_backoff.rs`: backoff for workers that fail to start. `recycler.rs`: recycles workers on command.
 //! - `steps.rs`: durable steps of an attempt. `task_desk.rs`: tasks that it submits and looks up. `handler_options.rs`: options of handlers.
+//! - `call_breakers.rs`: durable breakers around calls of handlers.
 //! - `outbox.rs`: delivers outcomes to listeners after the commit.
 //! - `settings_conflict.rs`: compares the queue settings of nodes.
 //! - `schedules.rs`: fires schedules that are due. `ostler-schedule` knows when that is.
@@ -20,6 +21,7 @@
 //!   of each store call there.
 
 mod attempt;
+mod call_breakers;
 mod config;
 mod event_writer;
 mod finisher;
@@ -69,3 +71,4 @@ pub use presence::Presence;
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
 pub use settings_conflict::SettingsConflict;
 pub use store_health::{StoreHealth, StoreNews};
+pub use workers::Reservation;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ostler_core::SessionId;
+use ostler_core::{SessionId, TaskId};
 use ostler_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,7 +15,7 @@ use crate::session::{Join, bring_settings};
 use crate::sessions::CurrentSession;
 use crate::sizes::Sizes;
 use crate::store_health::StoreHealth;
-use crate::workers::WorkerSet;
+use crate::workers::{Reservation, WorkerSet};
 
 /// A handle to a running node. Clones refer to the same node, and do not keep it alive.
 #[derive(Clone)]
@@ -60,6 +60,25 @@ impl NodeHandle {
     #[must_use]
     pub fn most_workers(&self) -> usize {
         self.sizes.most()
+    }
+
+    /// The number of tasks that this node runs, has claimed, or has reserved a worker for.
+    #[must_use]
+    pub fn occupied(&self) -> usize {
+        self.present.lock().worker_sets.all().iter().map(WorkerSet::occupied).sum()
+    }
+
+    /// How many workers of the pool of this queue are free, as configured or resized. None without such a pool.
+    #[must_use]
+    pub fn free_workers(&self, queue: &str) -> usize {
+        self.present.lock().worker_sets.of(queue).map_or(0, |workers| workers.free())
+    }
+
+    /// Reserves a worker of the pool of this queue for a task that is about to be enqueued; `None` if none is free. A
+    /// reservation lets no other caller reserve the worker; tasks that are in the queue already may still take it.
+    #[must_use]
+    pub fn reserve(&self, queue: &str, task: TaskId) -> Option<Reservation> {
+        self.present.lock().worker_sets.of(queue)?.reserve(task)
     }
 
     /// Current problems as sentences: workers that fail to start, and why a fenced node has not rejoined yet.

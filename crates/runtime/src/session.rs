@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ostler_core::{SessionId, Timestamp};
+use ostler_exec::Breakers;
 use ostler_schedule::PlannedSchedule;
 use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::outbox::Subscription;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::PoolContext;
+use crate::call_breakers::StoredBreakers;
 use crate::config::{NodeConfig, PoolConfig, TakeOver};
 use crate::finisher::Finisher;
 use crate::handler_options::HandlerOptions;
@@ -190,6 +192,7 @@ impl NodeSession {
             memory: Arc::clone(&config.memory),
             suspects: Mutex::default(),
             options: HandlerOptions::default(),
+            breakers: Breakers::kept(Arc::new(StoredBreakers(Arc::clone(store)))),
         };
         let (size, poll) = (sizes.watch(pool), config.lease.poll);
         let serving = Pool::new(context, self.session, Arc::clone(ids), poll, lifecycle.clone(), size);

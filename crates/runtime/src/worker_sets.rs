@@ -41,6 +41,11 @@ impl WorkerSets {
         self.lock().all.clone()
     }
 
+    /// The worker set of the pool of this queue.
+    pub(crate) fn of(&self, pool: &str) -> Option<WorkerSet> {
+        self.lock().all.iter().find(|workers| workers.pool() == pool).cloned()
+    }
+
     /// The last records of workers that were closed since this was asked.
     pub(crate) fn take_closed(&self) -> VecDeque<Worker> {
         let mut sets = self.lock();

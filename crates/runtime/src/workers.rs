@@ -21,8 +21,10 @@ use crate::node::Drained;
 use crate::start_backoff::STEADY;
 
 mod load;
+mod slots;
 mod state;
 pub(crate) use load::SetLoad;
+pub use slots::Reservation;
 use state::{SetState, Sharing, WorkerEntry};
 
 /// Maximum workers that ignore their stop signal, each holding a thread. Beyond it, no worker is opened.
@@ -229,6 +231,9 @@ impl WorkerSet {
         let mut book = self.lock();
         for task in tasks {
             book.suspects += usize::from(task.claimed.suspect);
+            if !book.promised.is_empty() {
+                book.promised.remove(&task.claimed.lease.task());
+            }
             book.backlog.push_back(task);
         }
         book.low_water = low_water;
@@ -459,10 +464,7 @@ impl WorkerSet {
 
     /// How many workers run an attempt.
     pub(crate) fn running(&self) -> usize {
-        let runs = |worker: &&WorkerEntry| {
-            worker.record.task.is_some() && worker.record.state != WorkerState::Unresponsive
-        };
-        self.lock().workers.values().filter(runs).count()
+        self.lock().running()
     }
 
     /// Why workers fail to start, if they do.

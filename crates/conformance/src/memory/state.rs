@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId, LeasePhase, Next,
-    OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition,
-    VirtualTime, Wait, arrival, decide, end_event, requeue_event,
-    Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, Gate, HeldUntil, JobId, LeasePhase, Next,
-    OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId, Timestamp, Transition,
-    VirtualTime, Wait, arrival, decide,
+    Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId,
+    LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId,
+    Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event, requeue_event,
 };
 use ostler_store::events::Event;
 

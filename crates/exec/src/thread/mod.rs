@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 use crate::inline::{HandlerFuture, no_handler};
+use crate::resources::Resources;
 use crate::unresponsive::Unresponsive;
 pub use permit::{Backpressure, Permit, QueueFull};
 pub use policy::{Choice, Runtimes, ThreadPolicy};
@@ -36,6 +37,7 @@ pub(crate) type LocalHandler =
 pub struct Threads {
     policy: ThreadPolicy,
     handlers: BTreeMap<String, LocalHandler>,
+    shared: Arc<Resources>,
     workers: Vec<ThreadWorker>,
     permits: Arc<Backpressure>,
     next: AtomicUsize,
@@ -55,6 +57,7 @@ impl Threads {
         Ok(Self {
             policy,
             handlers: BTreeMap::new(),
+            shared: Arc::default(),
             workers,
             permits,
             next: AtomicUsize::new(0),
@@ -72,6 +75,12 @@ impl Threads {
         let handler: LocalHandler = Arc::new(move |payload, context| Box::pin(handler(payload, context)));
         self.handlers.insert(kind.into(), handler);
         self
+    }
+
+    /// Gives handlers this shared state; see [`Context::shared`].
+    #[must_use]
+    pub fn sharing(self, shared: Arc<Resources>) -> Self {
+        Self { shared, ..self }
     }
 
     /// The permits of running and waiting attempts, and the drain.
@@ -116,7 +125,8 @@ impl Executor for Threads {
         let place = work.worker;
         let (timeout, grace) = (work.timeout, work.grace);
         let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
-        worker.send(Job { work, control, handler, began, caller });
+        let shared = Arc::clone(&self.shared);
+        worker.send(Job { work, control, shared, handler, began, caller });
         tokio::select! {
             biased;
             begun = beginning => if begun.is_err() {

@@ -15,11 +15,13 @@ use super::policy::Runtimes;
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Work};
 use crate::inline::{conclude, panicked};
+use crate::resources::Resources;
 
 /// An attempt queued for a thread.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) control: Control,
+    pub(super) shared: Arc<Resources>,
     pub(super) handler: LocalHandler,
     /// Notified when its turn comes.
     pub(super) began: oneshot::Sender<()>,
@@ -132,13 +134,13 @@ impl Drop for ThreadWorker {
 }
 
 fn run(runtime: &Runtime, job: Job) {
-    let Job { work, control, handler, began, caller } = job;
+    let Job { work, control, shared, handler, began, caller } = job;
     // The caller gave up while the attempt was queued.
     if began.send(()).is_err() {
         return;
     }
     let local = LocalSet::new();
-    let attempt = local.run_until(attempt(work, control, handler));
+    let attempt = local.run_until(attempt(work, control, shared, handler));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(attempt)))
         .unwrap_or_else(|panic| panicked(panic.as_ref()));
     // Everything that the attempt spawned is dropped before the next one starts, whatever its destructors do.
@@ -146,8 +148,13 @@ fn run(runtime: &Runtime, job: Job) {
     let _ = caller.send(ended);
 }
 
-async fn attempt(work: Work, control: Control, handler: LocalHandler) -> AttemptResult {
-    let context = Context::new(&work, &control, Instant::now());
+async fn attempt(
+    work: Work,
+    control: Control,
+    shared: Arc<Resources>,
+    handler: LocalHandler,
+) -> AttemptResult {
+    let context = Context::new(&work, &control, &shared, Instant::now());
     let payload = work.payload.clone();
     let mut running = tokio::task::spawn_local(async move { handler(payload, context).await });
     tokio::select! {

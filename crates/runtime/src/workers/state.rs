@@ -1,6 +1,6 @@
 //! The state of a worker set: its workers with their tasks, and which of them takes the next task.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ostler_core::{Ending, TaskId, Timestamp, Worker, WorkerId, WorkerState};
@@ -20,6 +20,8 @@ pub(super) struct SetState {
     /// In order of idle time, longest first.
     pub(super) idle: VecDeque<WorkerId>,
     pub(super) backlog: VecDeque<ClaimedTask>,
+    /// Tasks that are about to be enqueued, and have a worker promised.
+    pub(super) promised: BTreeSet<TaskId>,
     pub(super) suspects: usize,
     /// The pool is notified when the backlog has fallen to this.
     pub(super) low_water: usize,
@@ -97,6 +99,12 @@ impl SetState {
         let goes =
             |state| matches!(state, WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed);
         self.workers.values().filter(|worker| !goes(worker.record.state)).count()
+    }
+
+    /// The tasks that its workers run.
+    pub(super) fn running(&self) -> usize {
+        let counted = self.workers.values().filter(|worker| worker.record.state != WorkerState::Unresponsive);
+        counted.map(|worker| worker.tasks.len()).sum()
     }
 
     pub(super) fn unresponsive(&self) -> usize {
