@@ -38,12 +38,14 @@ const FENCED: [&str; 11] = [
     "ack_outbox",
     "command",
 ];
+/// Verbs on what is not carried: running attempts may go on to ask their breakers.
+const STAYING: [&str; 1] = ["call_breaker"];
 /// Verbs of the move itself.
 const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
 
 /// Whether a verb is still served.
 pub(crate) fn admits(stage: MoveStage, verb: &str) -> bool {
-    let fenced = || FENCED.contains(&verb) || OURS.contains(&verb);
+    let fenced = || FENCED.contains(&verb) || STAYING.contains(&verb) || OURS.contains(&verb);
     match stage {
         MoveStage::Staying => true,
         // The death of a node during the move is detected as usual.

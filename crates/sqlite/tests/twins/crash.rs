@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Priority, SessionId,
-    Timestamp, Worker, WorkerState,
+    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, Failure, JobId, Missed, OnFailed,
+    Outcome, Overlap, Overrides, Priority, SessionId, Timestamp, Trip, Worker, WorkerState,
 };
 use ostler_sqlite::{Options, Sqlite};
+use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{Claim, Claimed, Expired, Kinds, QueueChange, Retention};
 use ostler_store::jobs::{JobChange, NewJob};
 use ostler_store::node_commands::NodeCommand;
@@ -29,7 +30,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// All verbs that write.
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 25] = [
     "join",
     "leave",
     "report",
@@ -46,6 +47,7 @@ const VERBS: [&str; 24] = [
     "take_outbox",
     "ack_outbox",
     "configure",
+    "call_breaker",
     "put_schedule",
     "change_schedule",
     "fire",
@@ -216,9 +218,15 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.leave(here).await;
 }
 
-/// A schedule is created, fired, paused and dropped.
+/// A breaker counts two calls; a schedule is created, fired, paused and dropped.
 async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     let Scribe { store, ids, .. } = scribe;
+    let policy = BreakerPolicy { trip: Trip::Consecutive(5), reset: LONG };
+    let failed = CallResult { admission: CallAdmission::Usual, verdict: CallVerdict::Failure };
+    for _ in 0..2 {
+        let counted = store.call_breaker("search", policy, BreakerUse::Report(failed)).await;
+        counted.expect("call_breaker answers");
+    }
     let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
     let task = TaskTemplate { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };
     let (name, spec) = ("nightly".to_owned(), "0 3 * * *".to_owned());

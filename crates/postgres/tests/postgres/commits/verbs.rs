@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, EventBody, Failure, Id, JobId, Missed, Outcome, Overlap, Overrides, Priority, SessionId,
-    StateName, TaskId, Timestamp, Worker, WorkerId, WorkerState,
+    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, EventBody, Failure, Id, JobId, Missed,
+    Outcome, Overlap, Overrides, Pass, Priority, SessionId, StateName, TaskId, Timestamp, Trip, Worker,
+    WorkerId, WorkerState,
 };
 use ostler_postgres::Postgres;
 use ostler_postgres::tokio_postgres::Client;
+use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, Kinds, NewSession,
@@ -442,6 +444,21 @@ async fn requests(stage: &Stage) -> Vec<Case> {
         "amend",
         async move { same(&here.amend(id, overrides).await.map_err(told)?, &Amended::Done) },
         async move |stage| same(&detail(stage, id).await?.task.overrides, &wanted),
+    ));
+
+    let (here, name) = (store(), stage.name("call_breaker"));
+    let failed = CallResult { admission: CallAdmission::Usual, verdict: CallVerdict::Failure };
+    let policy = BreakerPolicy { trip: Trip::Consecutive(1), reset: Duration::from_secs(3_600) };
+    cases.push(Case::new(
+        "call_breaker",
+        async move {
+            let answer = here.call_breaker(&name, policy, BreakerUse::Report(failed)).await;
+            same(&answer.map_err(told)?, &Pass::Go)
+        },
+        async move |stage| {
+            let (name, kept) = (stage.name("call_breaker"), stage.store.call_breakers().await.map_err(told)?);
+            same(&kept.iter().filter(|record| record.name == name).count(), &1)
+        },
     ));
 
     let (here, queue) = (store(), stage.name("configure"));
