@@ -7,8 +7,8 @@
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
-//! - [`doctor`]: the rules that find problems, over facts that the caller gathers. [`hooks`]: what follows when a task
-//!   has failed for good.
+//! - [`doctor`]: the rules that find problems, over facts that the caller gathers. `hooks` (a feature): what follows when a
+//!   task has failed for good.
 //!
 //! A function takes a store and plain arguments, and returns a view of `ostler-wire` or a typed answer. What the user did not
 //! expect is an [`OpsError`]; the caller decides how to report it.
@@ -16,6 +16,7 @@
 pub mod act;
 pub mod doctor;
 mod error;
+#[cfg(feature = "hooks")]
 pub mod hooks;
 pub mod jobs;
 pub mod logs;

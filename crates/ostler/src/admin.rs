@@ -1,23 +1,22 @@
-//! Administration of tasks and of the queue: list, show, replay, drop, amend, pause, resume.
+//! Administration of tasks and of the queue: list, show, events, files, replay, drop, amend, pause, resume.
 
-use ostler_core::{Overrides, StateName, TaskId, Timestamp};
+use async_trait::async_trait;
+use ostler_core::{EventBody, EventKind, Overrides, StateName, TaskId};
+use ostler_ops::act::{Act, Acted, Approval, Operator, act};
+use ostler_ops::selection::Selector;
+use ostler_ops::{OpsError, Refusal};
+use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
-use ostler_store::events::{Event, EventQuery};
-use ostler_store::views::{Cursor, Filter, Page, TaskDetail, TaskRef, WorkerRecord};
-use ostler_store::{Clock as _, MAX_PAGE, SystemClock};
+use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
+use ostler_store::views::{Cursor, Filter, GoneWorker, Page, TaskDetail, TaskRef, WorkerRecord};
+use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE};
 
+use crate::client::Client;
 use crate::error::WaitError;
-use crate::pool::Pool;
 
-impl Pool {
-    /// Returns the current time, for example to compute a `run_at`: `pool.now().after(delay)`.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        SystemClock.now()
-    }
-
-    /// Lists the tasks that match the filter, newest first. Without a queue in the filter, only tasks of the pool's queue
+impl Client {
+    /// Lists the tasks that match the filter, newest first. Without a queue in the filter, only tasks of the client's queue
     /// are listed. A page holds at most `limit` tasks, and never more than a thousand; its cursor leads to the next page.
     ///
     /// # Errors
@@ -48,6 +47,47 @@ impl Pool {
             .await?)
     }
 
+    /// Returns the events of a task that a query selects: some kinds, or with their long texts cut.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn read_events(&self, id: TaskId, query: EventQuery) -> Result<Vec<Event>, WaitError> {
+        Ok(self.store().read_events(id, query).await?)
+    }
+
+    /// Returns a part of a long text of a task, its output or the text of an event: up to `most` bytes from position `from`.
+    /// `None`: there is no such text.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn read_text(
+        &self,
+        id: TaskId,
+        text: TextRef,
+        from: u64,
+        most: usize,
+    ) -> Result<Option<TextPart>, WaitError> {
+        Ok(self.store().read_text(id, text, from, most).await?)
+    }
+
+    /// Returns the files that the attempts of a task have left, in order.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn files(&self, id: TaskId) -> Result<Vec<TaskFile>, WaitError> {
+        let (mut files, mut query) = (Vec::new(), EventQuery::of(EventKind::File));
+        loop {
+            let events = self.store().read_events(id, query).await?;
+            let Some(newest) = events.last() else { return Ok(files) };
+            query.after = newest.number;
+            for event in events {
+                if let EventBody::File { path, size, sha256 } = event.body {
+                    files.push(TaskFile { token: event.token, path, size, sha256 });
+                }
+            }
+        }
+    }
+
     /// Returns the workers that serve the queue, in any process, as their nodes have last reported them.
     ///
     /// # Errors
@@ -56,6 +96,61 @@ impl Pool {
         let mut workers = self.store().survey().await?.workers;
         workers.retain(|record| record.worker.pool == self.queue());
         Ok(workers)
+    }
+
+    /// Returns the last records of workers of the queue that are gone, the newest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn gone_workers(&self) -> Result<Vec<GoneWorker>, WaitError> {
+        let mut gone = self.store().gone_workers(MAX_GONE_WORKERS).await?;
+        gone.retain(|record| record.worker.pool == self.queue());
+        Ok(gone)
+    }
+
+    /// Cancels the tasks that match the filter and have not finished: waiting ones at once, running ones when their handlers
+    /// have stopped. Without a queue in the filter, those of the client's queue. Returns their number.
+    ///
+    /// # Errors
+    /// When more than a million tasks match, or the store cannot be written. What was done before the error stays done.
+    pub async fn cancel_all(&self, filter: Filter) -> Result<usize, WaitError> {
+        self.act_on_all(filter, &Act::Cancel).await
+    }
+
+    /// Requeues the failed and cancelled tasks that match the filter. Without a queue in the filter, those of the client's queue.
+    /// Returns their number.
+    ///
+    /// # Errors
+    /// As for [`cancel_all`](Self::cancel_all).
+    pub async fn replay_all(&self, filter: Filter, how: Replay) -> Result<usize, WaitError> {
+        self.act_on_all(filter, &Act::Replay(how)).await
+    }
+
+    /// Removes the dead letters that match the filter. Without a queue in the filter, those of the client's queue. Returns their
+    /// number.
+    ///
+    /// # Errors
+    /// As for [`cancel_all`](Self::cancel_all).
+    pub async fn drop_all(&self, filter: Filter) -> Result<usize, WaitError> {
+        self.act_on_all(filter, &Act::DropLetters).await
+    }
+
+    async fn act_on_all(&self, filter: Filter, what: &Act<'_>) -> Result<usize, WaitError> {
+        let queue = filter.queue.clone().or_else(|| Some(self.queue().to_owned()));
+        let selector = Selector::Matching(Filter { queue, ..filter });
+        match act(self.store(), &selector, what, &mut Unasked).await? {
+            Acted::Done { answers, .. } => Ok(answers.len()),
+            Acted::Declined => Ok(0),
+        }
+    }
+
+    /// Returns the breakers around calls of handlers ([`Context::breaker`](crate::Context::breaker)) that are not closed or have
+    /// counted something, ordered by name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, WaitError> {
+        Ok(self.store().call_breakers().await?)
     }
 
     /// Requeues a failed or cancelled task, and makes a waiting one due now. A completed or running task stays unchanged,
@@ -113,5 +208,41 @@ impl Pool {
     pub async fn resume(&self) -> Result<(), WaitError> {
         self.store().configure(self.queue(), vec![QueueChange::Resume]).await?;
         Ok(())
+    }
+}
+
+/// A file that an attempt has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFile {
+    /// The token of the attempt's lease, as in [`Attempt::token`](crate::Attempt::token).
+    pub token: u64,
+    /// The path, relative to the task's folder.
+    pub path: String,
+    /// The size in bytes.
+    pub size: u64,
+    /// The SHA-256 of its content, in hexadecimal.
+    pub sha256: String,
+}
+
+/// The caller has decided already: a program is not asked.
+struct Unasked;
+
+#[async_trait]
+impl Operator for Unasked {
+    async fn approve(&mut self, _tasks: usize) -> Approval {
+        Approval::GoOn
+    }
+}
+
+impl From<OpsError> for WaitError {
+    fn from(error: OpsError) -> Self {
+        match error {
+            OpsError::Store(error) => Self::Store(error),
+            OpsError::Refused(Refusal::TooManyTasks(most)) => Self::TooMany(most),
+            OpsError::Missing(_)
+            | OpsError::Refused(_)
+            | OpsError::Failed(_)
+            | OpsError::QueueFull { .. } => Self::Store(Error::invalid(error.to_string())),
+        }
     }
 }

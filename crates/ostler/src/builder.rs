@@ -1,6 +1,8 @@
 //! Builder: opens a store, registers handlers and starts the pool.
 
+mod handlers;
 mod limits;
+mod queue_plan;
 mod secrets;
 
 use std::future::Future;
@@ -9,119 +11,64 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{EndKind, Overrides};
-use ostler_exec::{Context, Executor, Inline, Served, TaskError, ThreadPolicy, Threads};
-use ostler_postgres::{Address, Postgres};
-use ostler_runtime::{
-    LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch, Presence, StoreNews, TakeOver,
-    Unclassed,
-};
-use ostler_sqlite::{Options, Sqlite};
+use ostler_exec::{Resources, ThreadPolicy};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, Presence, StoreNews, TakeOver, Unclassed};
 use ostler_store::SystemClock;
-use ostler_store::calls::QueueChange;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use ostler_store::calls::{QueueChange, Retention};
 use tokio::sync::mpsc;
 
-use crate::callbacks::{AttemptEnded, Callbacks};
+use crate::callbacks::AttemptEnded;
+use crate::client::DEFAULT_QUEUE;
 use crate::error::OpenError;
 use crate::ids::ids;
-use crate::pool::{AnyStore, Pool};
-use crate::store_url::{StoreUrl, StoreUrlError};
-use secrets::SecretSettings;
-
-/// Default number of concurrent handlers.
-const WORKERS: usize = 64;
-/// Default queue.
-const QUEUE: &str = "default";
+use crate::opening::StoreSource;
+use crate::pool::Pool;
+use queue_plan::QueuePlan;
 
 /// Opens the embedded store in a file (`jobs.db` or `sqlite:jobs.db`), or the shared store at a URL such as
-/// `postgres://user@host/database`, and returns a [`Builder`]. A missing store is created. [`StoreUrl`] parses the text,
-/// for the command line as well. A PostgreSQL server is not contacted before [`Builder::start`].
+/// `postgres://user@host/database`, and returns a [`Builder`]. A missing store is created.
+/// [`StoreUrl`](crate::StoreUrl) parses the text, for the command line as well. A PostgreSQL server is not contacted before
+/// [`Builder::start`].
 ///
 /// # Errors
 /// When the file is not an Ostler store (the file is left unchanged) or cannot be written, or the URL is invalid.
 pub fn open(place: impl AsRef<Path>) -> Result<Builder, OpenError> {
-    let embedded = |path: &Path| Sqlite::open(path, Arc::new(SystemClock), Options::default()).map(Arc::new);
-    let source = match place.as_ref().to_str().map(StoreUrl::parse) {
-        Some(Ok(StoreUrl::Sqlite(path))) => StoreSource::Embedded(embedded(&path)?),
-        Some(Ok(StoreUrl::Postgres(address))) => StoreSource::Shared(address),
-        Some(Err(StoreUrlError::Postgres(error))) => return Err(error.into()),
-        Some(Err(error)) => return Err(OpenError::Url(error)),
-        // Not UTF-8, hence not a URL, but it may be a file name.
-        None => StoreSource::Embedded(embedded(place.as_ref())?),
-    };
-    Ok(Builder {
-        source,
-        queue: QUEUE.to_owned(),
-        handlers: Inline::new(),
-        local: Vec::new(),
-        threads: None,
-        workers: None,
-        least: None,
-        scale_up_at: None,
-        idle_timeout: None,
-        lease: LeaseTimes::default(),
-        changes: Vec::new(),
-        refused: None,
-        take_over: TakeOver::No,
-        callbacks: None,
-        unclassed: Unclassed::default(),
-        grace: Duration::from_secs(5),
-        presence: None,
-        #[cfg(feature = "redis")]
-        presence_times: None,
-        store_news: None,
-        secrets: SecretSettings::default(),
-    })
+    StoreSource::at(place.as_ref()).map(Builder::new)
 }
 
-/// The store to use.
-enum StoreSource {
-    /// An SQLite file, already open.
-    Embedded(Arc<Sqlite>),
-    /// A PostgreSQL database, opened by `start`.
-    Shared(Address),
+/// For tests: a new store that is gone with the program, in memory where the system has a file system for that. Everything else
+/// is as with [`open`].
+///
+/// # Errors
+/// When there is no place for it.
+#[cfg(feature = "testing")]
+pub fn open_memory() -> Result<Builder, OpenError> {
+    StoreSource::temporary().map(Builder::new)
 }
-
-impl StoreSource {
-    async fn open(self) -> Result<AnyStore, OpenError> {
-        Ok(match self {
-            Self::Embedded(store) => AnyStore::Embedded(store),
-            Self::Shared(address) => {
-                let options = ostler_postgres::Options::default();
-                AnyStore::Shared(Arc::new(Postgres::open(address.secret(), options).await?))
-            }
-        })
-    }
-}
-
-/// Registers a handler with threads once they are started.
-type LocalHandlerFactory = Box<dyn FnOnce(Threads) -> Threads + Send>;
 
 /// Configures a pool. Created by [`open`]; [`start`](Self::start) turns it into a running [`Pool`].
+///
+/// A pool serves one queue, or several: handlers, workers, limits and callbacks are those of the queue that was named last, by
+/// [`queue`](Self::queue) or [`and_queue`](Self::and_queue).
 pub struct Builder {
     source: StoreSource,
-    queue: String,
-    handlers: Inline,
-    local: Vec<LocalHandlerFactory>,
-    threads: Option<ThreadPolicy>,
-    workers: Option<usize>,
-    least: Option<usize>,
-    scale_up_at: Option<usize>,
-    idle_timeout: Option<Duration>,
+    /// The queues before the last one.
+    before: Vec<QueuePlan>,
+    /// The queue that settings apply to.
+    plan: QueuePlan,
+    shared: Resources,
+    name: Option<String>,
+    retention: Retention,
     lease: LeaseTimes,
-    changes: Vec<QueueChange>,
     /// The first invalid setting; reported by `start`.
     refused: Option<ostler_store::Error>,
     take_over: TakeOver,
-    callbacks: Option<Callbacks>,
-    unclassed: Unclassed,
-    grace: Duration,
     presence: Option<Presence>,
     #[cfg(feature = "redis")]
     presence_times: Option<ostler_runtime::PresenceTimes>,
     store_news: Option<OnStoreNews>,
-    secrets: SecretSettings,
+    #[cfg(feature = "process")]
+    supervisor: Option<ostler_process::supervisor::SupervisorProgram>,
 }
 
 /// The callback for changes in the store's availability.
@@ -130,49 +77,100 @@ type OnStoreNews = Box<dyn Fn(StoreNews) + Send>;
 const MAX_NEWS: usize = 16;
 
 impl Builder {
-    /// Sets the queue that the pool serves and submits to. Default: "default".
+    fn new(source: StoreSource) -> Self {
+        Self {
+            source,
+            before: Vec::new(),
+            plan: QueuePlan::new(DEFAULT_QUEUE),
+            shared: Resources::default(),
+            name: None,
+            retention: Retention::default(),
+            lease: LeaseTimes::default(),
+            refused: None,
+            take_over: TakeOver::No,
+            presence: None,
+            #[cfg(feature = "redis")]
+            presence_times: None,
+            store_news: None,
+            #[cfg(feature = "process")]
+            supervisor: None,
+        }
+    }
+
+    /// Names the queue that the pool serves and submits to. Default: "default".
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.queue = queue.into();
+        self.plan.queue = queue.into();
         self
     }
 
-    /// Registers a handler for a kind of task. The payload is deserialized from JSON; a payload that does not fit is a
-    /// permanent failure. The value returned by the handler is stored as the task's output, as JSON.
+    /// Adds another queue to the pool: handlers and settings that follow are those of this queue, with workers of its own. The
+    /// pool submits to its first queue; [`Client::on`](crate::Client::on) submits to another.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = ostler::open("jobs.db")?
+    ///     .handle("mail", |to: String, _ctx| async move { Ok(to) })
+    ///     .workers(8)
+    ///     .and_queue("thumbnails")
+    ///     .handle("resize", |path: String, _ctx| async move { Ok(path) })
+    ///     .workers(2)
+    ///     .start()
+    ///     .await?;
+    /// pool.submit("mail", &"ada@example.org").await?;
+    /// pool.on("thumbnails").submit("resize", &"a.png").await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn handle<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
-    where
-        P: DeserializeOwned + Send + 'static,
-        O: Serialize,
-        F: Fn(P, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<O, TaskError>> + Send + 'static,
-    {
-        let handler = Arc::new(handler);
-        self.handlers = self.handlers.handle(kind, move |payload, context| {
-            let handler = Arc::clone(&handler);
-            async move { call(handler.as_ref(), &payload, context).await }
-        });
+    pub fn and_queue(mut self, queue: impl Into<String>) -> Self {
+        let before = std::mem::replace(&mut self.plan, QueuePlan::new(queue));
+        self.before.push(before);
         self
     }
 
-    /// Registers a handler whose future is not `Send`. It runs on a dedicated thread, one task at a time, and everything it
-    /// spawns is dropped when it returns. A pool accepts either such handlers or those of [`handle`](Self::handle), not
-    /// both.
+    /// Names the pool, for people who look at the running system. Default: its process id. Not unique: two processes may share
+    /// a name.
     #[must_use]
-    pub fn handle_local<P, O, F, R>(mut self, kind: impl Into<String>, handler: F) -> Self
-    where
-        P: DeserializeOwned + 'static,
-        O: Serialize + 'static,
-        F: Fn(P, Context) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<O, TaskError>> + 'static,
-    {
-        let (kind, handler) = (kind.into(), Arc::new(handler));
-        self.local.push(Box::new(move |threads| {
-            threads.handle(kind, move |payload, context| {
-                let handler = Arc::clone(&handler);
-                async move { call(handler.as_ref(), &payload, context).await }
-            })
-        }));
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Shares a value with all handlers of the pool, such as a client or a connection pool: they get it with
+    /// [`Context::shared`](crate::Context::shared). One value of each type.
+    ///
+    /// ```no_run
+    /// struct Mailer;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = ostler::open("jobs.db")?
+    ///     .share(Mailer)
+    ///     .handle("mail", |to: String, ctx| async move {
+    ///         let _mailer: &Mailer = ctx.shared()?;
+    ///         Ok(to)
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn share<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.shared = self.shared.with(value);
+        self
+    }
+
+    /// Sets how long finished tasks of the store are kept: completed and cancelled ones, and failed ones. Default: 7 days and 30.
+    #[must_use]
+    pub const fn keep_for(mut self, completed: Duration, failed: Duration) -> Self {
+        self.retention = Retention { completed, failed, ..self.retention };
+        self
+    }
+
+    /// Sets how many finished tasks of the store are kept at most: of those that completed or were cancelled, and of those that
+    /// failed. Default: a million of each.
+    #[must_use]
+    pub const fn keep_most(mut self, tasks: u64) -> Self {
+        self.retention.most = tasks;
         self
     }
 
@@ -180,15 +178,15 @@ impl Builder {
     /// variables `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS` say otherwise.
     #[must_use]
     pub fn threads(mut self, policy: ThreadPolicy) -> Self {
-        self.threads = Some(policy);
+        self.plan.threads = Some(policy);
         self
     }
 
-    /// Sets how many handlers run at once. Default: 64; with [`handle_local`](Self::handle_local), one per thread and at
-    /// most [`most`](ThreadPolicy::most). [`start`](Self::start) refuses a higher number than that.
+    /// Sets how many handlers run at once. Default: 64; if all are of [`handle_local`](Self::handle_local), one per thread; if
+    /// any is, at most [`most`](ThreadPolicy::most). [`start`](Self::start) refuses a higher number than that.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = Some(workers);
+        self.plan.workers = Some(workers);
         self
     }
 
@@ -196,22 +194,22 @@ impl Builder {
     /// after five idle minutes. See [`scale_up_at`](Self::scale_up_at) and [`idle_timeout`](Self::idle_timeout).
     #[must_use]
     pub fn workers_between(mut self, min: usize, max: usize) -> Self {
-        self.workers = Some(max);
-        self.least = Some(min);
+        self.plan.workers = Some(max);
+        self.plan.least = Some(min);
         self
     }
 
     /// Adds workers only when this many tasks wait and no worker is idle. Default: 1.
     #[must_use]
     pub fn scale_up_at(mut self, waiting: usize) -> Self {
-        self.scale_up_at = Some(waiting);
+        self.plan.scale_up_at = Some(waiting);
         self
     }
 
     /// Removes a worker above the minimum after it has been idle this long. Default: five minutes.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = Some(timeout);
+        self.plan.idle_timeout = Some(timeout);
         self
     }
 
@@ -219,7 +217,7 @@ impl Builder {
     /// process.
     #[must_use]
     pub fn defaults(mut self, overrides: Overrides) -> Self {
-        self.changes.push(QueueChange::Overrides(overrides));
+        self.plan.changes.push(QueueChange::Overrides(overrides));
         self
     }
 
@@ -227,7 +225,7 @@ impl Builder {
     /// [`defaults`](Self::defaults). Stored with the queue, so it applies to every process.
     #[must_use]
     pub fn defaults_of(mut self, kind: impl Into<String>, overrides: Overrides) -> Self {
-        self.changes.push(QueueChange::KindOverrides(kind.into(), overrides));
+        self.plan.changes.push(QueueChange::KindOverrides(kind.into(), overrides));
         self
     }
 
@@ -235,7 +233,7 @@ impl Builder {
     /// [`SubmitError::QueueFull`](crate::SubmitError::QueueFull). Stored with the queue, so it applies to every process.
     #[must_use]
     pub fn queue_limit(mut self, limit: u64) -> Self {
-        self.changes.push(QueueChange::Limit(Some(limit)));
+        self.plan.changes.push(QueueChange::Limit(Some(limit)));
         self
     }
 
@@ -243,7 +241,7 @@ impl Builder {
     /// by the system. Default: transient.
     #[must_use]
     pub fn unclassed(mut self, unclassed: Unclassed) -> Self {
-        self.unclassed = unclassed;
+        self.plan.unclassed = unclassed;
         self
     }
 
@@ -284,7 +282,7 @@ impl Builder {
         F: Fn(AttemptEnded) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        self.callbacks.get_or_insert_default().set(what, callback);
+        self.plan.callbacks.set(what, callback);
         self
     }
 
@@ -315,7 +313,7 @@ impl Builder {
     /// Sets how long a handler may take to stop after it was asked to. Default: 5 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.plan.grace = grace;
         self
     }
 
@@ -340,10 +338,20 @@ impl Builder {
         self
     }
 
+    #[cfg(feature = "process")]
+    pub(crate) fn set_spec(&mut self, spec: Box<dyn ostler_config::PoolSpec>) {
+        self.plan.spec = Some(spec);
+    }
+
+    #[cfg(feature = "process")]
+    pub(crate) fn set_supervisor(&mut self, program: ostler_process::supervisor::SupervisorProgram) {
+        self.supervisor = Some(program);
+    }
+
     /// Starts the pool, which begins to claim tasks.
     ///
     /// # Errors
-    /// When settings are invalid or conflict with those of a live process, handlers were registered in both ways, or the
+    /// When settings are invalid or conflict with those of a live process, a queue has both handlers and an executor, or the
     /// store returns an error.
     pub async fn start(self) -> Result<Pool, OpenError> {
         if let Some(error) = self.refused {
@@ -356,47 +364,25 @@ impl Builder {
         };
         #[cfg(not(feature = "redis"))]
         let presence = self.presence;
-        let on_threads = !self.local.is_empty();
-        let (executor, usual): (Arc<dyn Executor>, usize) = if self.local.is_empty() {
-            (Arc::new(self.handlers), WORKERS)
-        } else if self.handlers.served() == Served::Only(Vec::new()) {
-            let policy = match self.threads {
-                Some(policy) => policy,
-                None => ThreadPolicy::from_environment(cores(), |name| std::env::var(name).ok())
-                    .map_err(OpenError::Threads)?,
-            };
-            let threads = Threads::start(policy).map_err(|error| {
-                OpenError::Threads(format!("cannot start threads for the handlers: {error}"))
-            })?;
-            let threads = self.local.into_iter().fold(threads, |threads, handler| handler(threads));
-            (Arc::new(threads), policy.threads.min(policy.most))
+        let plans: Vec<QueuePlan> = self.before.into_iter().chain([self.plan]).collect();
+        let resources = Resources::default();
+        #[cfg(feature = "process")]
+        let (resources, supervisor) = if plans.iter().any(|plan| plan.spec.is_some()) {
+            let supervisor = crate::process::start_supervisor(self.supervisor).await?;
+            (resources.with(supervisor.clone()), Some(supervisor))
         } else {
-            return Err(OpenError::TwoSorts);
+            (resources, None)
         };
-        let secrets = self.secrets.into_secrets();
-        let secrets = secrets.map_err(|error| ostler_store::Error::invalid(error.to_string()))?;
-        let executor = secrets.guard(executor);
-        let workers = self.workers.unwrap_or(usual);
-        // Threads have their own queue, and their tasks are seldom short.
-        let prefetch = if on_threads { Prefetch::Off } else { Prefetch::usual(workers) };
+        let (shared, mut pools) = (Arc::new(self.shared), Vec::with_capacity(plans.len()));
+        for plan in plans {
+            pools.push(plan.build(&resources, &shared).await?);
+        }
+        let first = pools[0].clone();
         let ids = ids()?;
         let store = self.source.open().await?;
-        let parts = NodeDeps { store: store.any(), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
-        let size = PoolSize::between(self.least.unwrap_or(workers), workers);
-        let pool = PoolConfig {
-            grace: self.grace,
-            prefetch,
-            size: PoolSize {
-                scale_up_at: self.scale_up_at.unwrap_or(size.scale_up_at),
-                idle_timeout: self.idle_timeout.unwrap_or(size.idle_timeout),
-                ..size
-            },
-            settings: self.changes,
-            unclassed: self.unclassed,
-            listeners: self.callbacks.map(Callbacks::into_listeners).unwrap_or_default(),
-            ..PoolConfig::new(self.queue.clone(), executor, workers)
-        };
-        let name = format!("pid {}", std::process::id());
+        let parts =
+            NodeDeps { store: Arc::clone(&store.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
+        let name = self.name.unwrap_or_else(|| format!("pid {}", std::process::id()));
         let store_news = self.store_news.map(|callback| {
             let (sender, mut news) = mpsc::channel(MAX_NEWS);
             tokio::spawn(async move {
@@ -408,32 +394,23 @@ impl Builder {
         });
         let config = NodeConfig {
             lease: self.lease,
+            retention: self.retention,
             store_news,
             take_over: self.take_over,
             presence,
-            ..NodeConfig::new(name, vec![pool])
+            ..NodeConfig::new(name, pools)
         };
+        #[cfg(feature = "process")]
+        let config = crate::process::supervised(config, supervisor.as_ref());
         let node = Node::start(parts, config).await?;
-        Ok(Pool::new(store, node, self.queue, ids))
+        Ok(Pool::new(
+            store,
+            node,
+            first,
+            self.retention,
+            ids,
+            #[cfg(feature = "process")]
+            supervisor,
+        ))
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Deserializes the payload, calls the handler and serializes its output.
-async fn call<P, O, F, R>(handler: &F, payload: &str, context: Context) -> Result<Option<String>, TaskError>
-where
-    P: DeserializeOwned,
-    O: Serialize,
-    F: Fn(P, Context) -> R,
-    R: Future<Output = Result<O, TaskError>>,
-{
-    let payload = serde_json::from_str(payload)
-        .map_err(|error| TaskError::permanent(format!("the payload does not fit the handler: {error}")))?;
-    let output = handler(payload, context).await?;
-    serde_json::to_string(&output)
-        .map(Some)
-        .map_err(|error| TaskError::permanent(format!("the output cannot be written as JSON: {error}")))
 }

@@ -33,7 +33,7 @@ pub struct AttemptEnded {
 
 type Callback = Arc<dyn Fn(AttemptEnded) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// The callbacks of a pool, at most one for each kind of outcome. Without any, the pool writes no outbox entries.
+/// The callbacks of a queue, at most one for each kind of outcome. Without any, no outbox entries are written.
 #[derive(Clone, Default)]
 pub(crate) struct Callbacks(BTreeMap<&'static str, OutcomeCallback>);
 

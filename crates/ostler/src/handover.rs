@@ -1,6 +1,7 @@
 //! Batches submissions: callers that submit concurrently share one write and commit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::{Error, Store};
@@ -18,6 +19,7 @@ pub(crate) struct HandOver(mpsc::Sender<QueuedSubmission>);
 
 struct QueuedSubmission {
     task: NewTask,
+    turn: Arc<Turn>,
     answer: oneshot::Sender<SubmitResult>,
 }
 
@@ -30,7 +32,30 @@ pub(crate) enum HandOverRefused {
 }
 
 /// A pending result, ready once the submission is on disk.
-pub(crate) struct Receipt(oneshot::Receiver<SubmitResult>);
+pub(crate) struct Receipt {
+    answer: oneshot::Receiver<SubmitResult>,
+    turn: Arc<Turn>,
+}
+
+/// Decides between the writer, which takes a submission, and its caller, which withdraws it: the first one has it.
+#[derive(Default)]
+struct Turn(AtomicBool);
+
+impl Turn {
+    fn is_mine(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// What became of a submission whose caller waits no longer.
+pub(crate) enum Withdrawn {
+    /// It will not be written.
+    NotWritten,
+    /// It was answered in the meantime.
+    Answered(SubmitResult),
+    /// It is being written.
+    Unknown,
+}
 
 impl HandOver {
     /// Starts the batch writer. It stops when all senders are dropped.
@@ -42,34 +67,52 @@ impl HandOver {
 
     /// Queues a submission, waiting for room if necessary.
     pub(crate) async fn give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
-        let (answer, receipt) = oneshot::channel();
-        self.0.send(QueuedSubmission { task, answer }).await.map_err(|_| HandOverRefused::Closed)?;
-        Ok(Receipt(receipt))
+        let (submission, receipt) = queued(task);
+        self.0.send(submission).await.map_err(|_| HandOverRefused::Closed)?;
+        Ok(receipt)
     }
 
     /// Queues a submission if there is room.
     pub(crate) fn try_give(&self, task: NewTask) -> Result<Receipt, HandOverRefused> {
-        let (answer, receipt) = oneshot::channel();
-        match self.0.try_send(QueuedSubmission { task, answer }) {
-            Ok(()) => Ok(Receipt(receipt)),
+        let (submission, receipt) = queued(task);
+        match self.0.try_send(submission) {
+            Ok(()) => Ok(receipt),
             Err(TrySendError::Full(_)) => Err(HandOverRefused::Full),
             Err(TrySendError::Closed(_)) => Err(HandOverRefused::Closed),
         }
     }
 }
 
+fn queued(task: NewTask) -> (QueuedSubmission, Receipt) {
+    let (sender, answer) = oneshot::channel();
+    let turn = Arc::<Turn>::default();
+    (QueuedSubmission { task, turn: Arc::clone(&turn), answer: sender }, Receipt { answer, turn })
+}
+
 impl Receipt {
-    /// Waits until the submission is on disk. `None`: the runtime shut down before the outcome was known.
-    pub(crate) async fn answer(self) -> Option<SubmitResult> {
-        self.0.await.ok()
+    /// Waits until the submission is on disk. `None`: the runtime shut down before the outcome was known. Cancel safe.
+    pub(crate) async fn answer(&mut self) -> Option<SubmitResult> {
+        (&mut self.answer).await.ok()
+    }
+
+    /// Waits no longer.
+    pub(crate) fn withdraw(mut self) -> Withdrawn {
+        if self.turn.is_mine() {
+            return Withdrawn::NotWritten;
+        }
+        self.answer.try_recv().map_or(Withdrawn::Unknown, Withdrawn::Answered)
     }
 }
 
 async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission>) {
     let mut batch = Vec::with_capacity(MAX_WAITING);
     while inbox.recv_many(&mut batch, MAX_WAITING).await > 0 {
+        let wanted = batch.drain(..).filter(|parcel| parcel.turn.is_mine());
         let (tasks, callers): (Vec<NewTask>, Vec<_>) =
-            batch.drain(..).map(|parcel| (parcel.task, parcel.answer)).unzip();
+            wanted.map(|parcel| (parcel.task, parcel.answer)).unzip();
+        if tasks.is_empty() {
+            continue;
+        }
         // A rejected task must not fail the others of its batch; a single task needs no copy for that.
         let neighbours = if tasks.len() > 1 { Some(tasks.clone()) } else { None };
         match (store.enqueue(tasks).await, neighbours) {

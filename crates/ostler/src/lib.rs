@@ -1,6 +1,6 @@
 //! A durable worker pool for Rust programs.
 //!
-//! Open a store, register typed async handlers, start, submit, wait, drain. Once [`Pool::submit`] returns, the task is on
+//! Open a store, register typed async handlers, start, submit, wait, drain. Once [`submit`](Client::submit) returns, the task is on
 //! disk: even if this process is killed right after, the task runs as soon as any process with a handler for it is up.
 //!
 //! ```no_run
@@ -23,55 +23,87 @@
 //! ```
 //!
 //! The store is a file, or a PostgreSQL database that any number of machines share: `ostler::open("postgres://user@host/database")`.
+//! A program that only submits and looks has a [`Client`]. A [`Kind`] ties a payload type to its handler.
+//!
+//! Features: `sqlite` and `postgres` are the stores, both on by default. `process` serves queues with commands and with worker
+//! processes, `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
+//! store and a handler's context for tests.
 
 #![warn(missing_docs)]
 
 mod admin;
 mod builder;
 mod callbacks;
+mod client;
 mod error;
 mod handover;
 mod ids;
+mod jobs;
+mod kind;
+mod opening;
 mod pool;
+#[cfg(feature = "process")]
+pub mod process;
 mod schedules;
 mod store_url;
+mod submit;
 
 /// Runs the examples of the guide as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]
 struct Guide;
 
+/// For tests: calls a handler directly, with a payload and a context that no node made.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use ostler_exec::testing::{TestAttempt, TestRun};
+}
+
 /// The PostgreSQL store without a pool, for programs that only submit: open it with
 /// [`postgres::Postgres::open`](ostler_postgres::Postgres::open), then call
 /// [`enqueue_in`](ostler_postgres::Postgres::enqueue_in) with a transaction of
 /// [`tokio_postgres`](ostler_postgres::tokio_postgres).
+#[cfg(feature = "postgres")]
 pub mod postgres {
     pub use ostler_postgres::{Address, Listening, Options, Postgres, tokio_postgres};
     pub use ostler_store::calls::NewTask;
 }
 
+pub use admin::TaskFile;
+#[cfg(feature = "testing")]
+pub use builder::open_memory;
 pub use builder::{Builder, open};
 pub use callbacks::AttemptEnded;
-pub use error::{OpenError, ScheduleError, SubmitError, WaitError};
+pub use client::Client;
+pub use error::{OpenError, ResultError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
+pub use jobs::Job;
+pub use kind::Kind;
 pub use ostler_core::{
-    Attempt, AttemptEnd, Backoff, BreakerPolicy, Conversation, Cost, Ending, ErrorClass, EventBody,
-    EventKind, EventKinds, Failure, Jitter, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
-    Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId,
-    Timestamp, ToolStatus, Trip, Usage, Worker, WorkerState,
+    Attempt, AttemptEnd, Backoff, BreakerPolicy, BreakerState, Conversation, Cost, Ending, ErrorClass,
+    EventBody, EventKind, EventKinds, Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict,
+    OnFailed, Overlap, Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step,
+    Task, TaskId, Timestamp, ToolStatus, Trip, Usage, Worker, WorkerState,
 };
-pub use ostler_exec::{ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy};
+pub use ostler_exec::{
+    CallBreaker, ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy,
+};
 #[cfg(feature = "redis")]
 pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{
     BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
 };
+pub use ostler_store::call_breakers::CallBreakerRecord;
 pub use ostler_store::calls::Amended;
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
+pub use ostler_store::jobs::{JobRecord, NewJob};
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
-pub use ostler_store::views::{Counts, Cursor, Field, Filter, Page, TaskDetail, WorkerRecord};
+pub use ostler_store::views::{
+    Counts, Cursor, Field, Filter, GoneWorker, Page, TaskDetail, WorkerEnd, WorkerRecord,
+};
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
-pub use pool::{Pool, Submission};
+pub use pool::Pool;
 pub use schedules::Recurrence;
 pub use store_url::{StoreUrl, StoreUrlError};
+pub use submit::{Submission, Submit};

@@ -7,8 +7,8 @@ use ostler_store::schedules::{
 };
 use serde::Serialize;
 
+use crate::client::Client;
 use crate::error::{ScheduleError, WaitError};
-use crate::pool::Pool;
 
 /// Options of a schedule. Retry settings that are left out come from the queue.
 #[derive(Clone, Debug, Default)]
@@ -24,9 +24,9 @@ pub struct Recurrence {
     pub overrides: Overrides,
 }
 
-impl Pool {
-    /// Creates or replaces the schedule with this name: at the given times, a task of this kind is enqueued in the pool's
-    /// queue, exactly once regardless of how many processes are up. A schedule whose times are unchanged continues where it
+impl Client {
+    /// Creates or replaces the schedule with this name: at the given times, a task of this kind is enqueued in the
+    /// client's queue, exactly once regardless of how many processes are up. A schedule whose times are unchanged continues where it
     /// was, so a program may call this at every start.
     ///
     /// Returns the time of the next run; `None` if no run is left or the schedule is paused.

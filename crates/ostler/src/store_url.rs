@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "postgres")]
 use ostler_postgres::Address;
 
 /// The location of a store.
@@ -12,6 +13,7 @@ pub enum StoreUrl {
     /// One SQLite file.
     Sqlite(PathBuf),
     /// A PostgreSQL database. Displayed without its password.
+    #[cfg(feature = "postgres")]
     Postgres(Address),
 }
 
@@ -27,6 +29,9 @@ pub enum StoreUrlError {
     /// An in-memory database, which would not outlive the process.
     #[error("a store is a file that outlives the program; write sqlite:PATH")]
     InMemory,
+    /// A store that this program was built without: the name of the feature.
+    #[error("this program was built without the feature \"{0}\" of ostler")]
+    LeftOut(&'static str),
     /// An unknown scheme.
     #[error(
         "unknown store \"{0}:\"; use sqlite:PATH (for a path with a colon: sqlite:./PATH) or postgres://…"
@@ -47,9 +52,12 @@ impl StoreUrl {
         match scheme {
             // Other tools write two slashes; a third one starts an absolute path.
             "sqlite" => Self::sqlite(path.strip_prefix("//").unwrap_or(path)),
+            #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
                 Address::parse(text).map(Self::Postgres).map_err(StoreUrlError::Postgres)
             }
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => Err(StoreUrlError::LeftOut("postgres")),
             other => Err(StoreUrlError::Unknown(other.to_owned())),
         }
     }
@@ -67,6 +75,7 @@ impl StoreUrl {
     pub fn beside(self, folder: &Path) -> Self {
         match self {
             Self::Sqlite(path) => Self::Sqlite(folder.join(path)),
+            #[cfg(feature = "postgres")]
             Self::Postgres(address) => Self::Postgres(address),
         }
     }
@@ -76,6 +85,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            #[cfg(feature = "postgres")]
             Self::Postgres(address) => write!(f, "{address}"),
         }
     }
@@ -112,6 +122,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn a_database_is_a_store_and_its_password_is_not_shown() {
         for text in ["postgres://anna:secret@db/jobs", "postgresql://anna:secret@db/jobs?schema=ostler_2"] {
@@ -123,6 +134,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn what_is_no_store_is_refused_and_not_repeated() {
         for (text, sentence) in [

@@ -26,26 +26,26 @@ impl Builder {
     /// ```
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
-        for change in &mut self.changes {
+        for change in &mut self.plan.changes {
             if let QueueChange::Rate(rates) = change {
                 rates.push(rate);
                 return self;
             }
         }
-        self.changes.push(QueueChange::Rate(vec![rate]));
+        self.plan.changes.push(QueueChange::Rate(vec![rate]));
         self
     }
 
     /// Like [`rate`](Self::rate), but for each limit key separately. Tasks without a limit key are not limited by it.
     #[must_use]
     pub fn key_rate(mut self, rate: Rate) -> Self {
-        for change in &mut self.changes {
+        for change in &mut self.plan.changes {
             if let QueueChange::KeyRate(rates) = change {
                 rates.push(rate);
                 return self;
             }
         }
-        self.changes.push(QueueChange::KeyRate(vec![rate]));
+        self.plan.changes.push(QueueChange::KeyRate(vec![rate]));
         self
     }
 
@@ -53,28 +53,28 @@ impl Builder {
     /// [`workers`](Self::workers).
     #[must_use]
     pub fn concurrency(mut self, tasks: u32) -> Self {
-        self.changes.push(QueueChange::Concurrency(Some(tasks)));
+        self.plan.changes.push(QueueChange::Concurrency(Some(tasks)));
         self
     }
 
     /// Limits how many tasks with the same limit key run at once, across all processes.
     #[must_use]
     pub fn key_concurrency(mut self, tasks: u32) -> Self {
-        self.changes.push(QueueChange::KeyConcurrency(Some(tasks)));
+        self.plan.changes.push(QueueChange::KeyConcurrency(Some(tasks)));
         self
     }
 
     /// Sets how priorities order the tasks that are submitted from now on: by a head start, or strictly the highest first.
     #[must_use]
     pub fn priority_order(mut self, order: PriorityOrder) -> Self {
-        self.changes.push(QueueChange::Priority(order));
+        self.plan.changes.push(QueueChange::Priority(order));
         self
     }
 
     /// Sets how long tasks hold their unique keys, unless [`Submission::key_hold`](crate::Submission::key_hold) says otherwise.
     #[must_use]
     pub fn key_hold(mut self, hold: KeyHold) -> Self {
-        self.changes.push(QueueChange::KeyHold(hold));
+        self.plan.changes.push(QueueChange::KeyHold(hold));
         self
     }
 
@@ -102,7 +102,7 @@ impl Builder {
     }
 
     fn set_breaker(mut self, policy: BreakerPolicy, scope: BreakerScope) -> Self {
-        self.changes.push(QueueChange::Breaker(Some(BreakerSetting { policy, scope })));
+        self.plan.changes.push(QueueChange::Breaker(Some(BreakerSetting { policy, scope })));
         self
     }
 
@@ -119,7 +119,7 @@ impl Builder {
     #[must_use]
     pub fn limit_key(mut self, path: &str) -> Self {
         match PayloadPath::parse(path) {
-            Ok(path) => self.changes.push(QueueChange::KeyPath(Some(path))),
+            Ok(path) => self.plan.changes.push(QueueChange::KeyPath(Some(path))),
             Err(error) => self.refused = Some(error),
         }
         self
@@ -140,7 +140,7 @@ impl Builder {
     #[must_use]
     pub fn cost(mut self, path: &str) -> Self {
         match PayloadPath::parse(path) {
-            Ok(path) => self.changes.push(QueueChange::CostPath(Some(path))),
+            Ok(path) => self.plan.changes.push(QueueChange::CostPath(Some(path))),
             Err(error) => self.refused = Some(error),
         }
         self

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ostler::{
-    AttemptEnded, Context, Drained, ErrorClass, NodeState, OpenError, Overrides, Pool, StateName, StoreNews,
-    Submission, SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
+    AttemptEnded, Context, Drained, ErrorClass, NodeState, Overrides, Pool, StateName, StoreNews, Submission,
+    SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::node_commands::NodeCommand;
@@ -301,7 +301,7 @@ async fn a_caller_that_waits_until_all_is_done_waits_for_what_runs() {
 }
 
 /// Whether a wait returns, though nothing has changed for several of its own looks.
-async fn is_over(mut wait: Pin<&mut impl Future>) -> bool {
+pub(crate) async fn is_over(mut wait: Pin<&mut impl Future>) -> bool {
     let mut looks = tokio::time::interval(LOOK);
     for _ in 0..LOOKS {
         looks.tick().await;
@@ -535,15 +535,6 @@ async fn a_pool_on_threads_claims_no_more_than_may_run_and_wait() {
         assert_eq!((task.token, task.runs), (1, 1), "it was claimed once, and not to be handed back");
     }
     pool.drain(MAX_WAIT).await;
-}
-
-#[tokio::test]
-async fn a_pool_with_two_sorts_of_handlers_is_refused() {
-    let folder = scratch();
-    let handler = |(): (), _: Context| async { Ok(()) };
-    let builder = ostler::open(folder.path().join("jobs.db")).unwrap();
-    let refused = builder.handle("a", handler).handle_local("b", handler).start().await;
-    assert!(matches!(refused, Err(OpenError::TwoSorts)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

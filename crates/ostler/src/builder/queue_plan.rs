@@ -1,0 +1,153 @@
+//! The plan of one queue of a pool: its handlers or executor, its workers and its settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_exec::{ByKind, Executor, Inline, Resources, Served, ThreadPolicy, Threads};
+use ostler_runtime::{PoolConfig, PoolSize, Prefetch, Unclassed};
+use ostler_store::calls::QueueChange;
+
+use super::secrets::SecretSettings;
+use crate::callbacks::Callbacks;
+use crate::error::OpenError;
+
+/// Default number of concurrent handlers.
+const WORKERS: usize = 64;
+
+/// Registers a handler with threads once they are started.
+pub(super) type LocalHandlerFactory = Box<dyn FnOnce(Threads) -> Threads + Send>;
+
+pub(super) struct QueuePlan {
+    pub(super) queue: String,
+    pub(super) handlers: Inline,
+    pub(super) local: Vec<LocalHandlerFactory>,
+    pub(super) threads: Option<ThreadPolicy>,
+    #[cfg(feature = "process")]
+    pub(super) spec: Option<Box<dyn ostler_config::PoolSpec>>,
+    pub(super) workers: Option<usize>,
+    pub(super) least: Option<usize>,
+    pub(super) scale_up_at: Option<usize>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) changes: Vec<QueueChange>,
+    pub(super) callbacks: Callbacks,
+    pub(super) unclassed: Unclassed,
+    pub(super) grace: Duration,
+    pub(super) secrets: SecretSettings,
+}
+
+impl QueuePlan {
+    pub(super) fn new(queue: impl Into<String>) -> Self {
+        Self {
+            queue: queue.into(),
+            handlers: Inline::new(),
+            local: Vec::new(),
+            threads: None,
+            #[cfg(feature = "process")]
+            spec: None,
+            workers: None,
+            least: None,
+            scale_up_at: None,
+            idle_timeout: None,
+            changes: Vec::new(),
+            callbacks: Callbacks::default(),
+            unclassed: Unclassed::default(),
+            grace: Duration::from_secs(5),
+            secrets: SecretSettings::default(),
+        }
+    }
+
+    fn has_handlers(&self) -> bool {
+        !self.local.is_empty() || self.handlers.served() != Served::Only(Vec::new())
+    }
+
+    /// The pool of this queue. `resources` are those of executors, `shared` those of handlers.
+    pub(super) async fn build(
+        mut self,
+        resources: &Resources,
+        shared: &Arc<Resources>,
+    ) -> Result<PoolConfig, OpenError> {
+        #[cfg(feature = "process")]
+        if let Some(spec) = self.spec.take() {
+            if self.has_handlers() {
+                return Err(OpenError::TwoSorts(self.queue));
+            }
+            return self.build_spec(spec.as_ref(), resources).await;
+        }
+        let _ = resources;
+        let handlers = std::mem::take(&mut self.handlers).sharing(Arc::clone(shared));
+        let local = std::mem::take(&mut self.local);
+        if local.is_empty() {
+            return self.configure(Arc::new(handlers), WORKERS, Prefetch::usual);
+        }
+        let policy = match self.threads {
+            Some(policy) => policy,
+            None => ThreadPolicy::from_environment(cores(), |name| std::env::var(name).ok())
+                .map_err(OpenError::Threads)?,
+        };
+        let threads = Threads::start(policy)
+            .map_err(|error| OpenError::Threads(format!("cannot start threads for the handlers: {error}")))?;
+        let threads =
+            local.into_iter().fold(threads.sharing(Arc::clone(shared)), |threads, add| add(threads));
+        // Threads have their own queue, and their tasks are seldom short.
+        let no_prefetch = |_| Prefetch::Off;
+        if handlers.served() == Served::Only(Vec::new()) {
+            return self.configure(Arc::new(threads), policy.threads.min(policy.most), no_prefetch);
+        }
+        let both = ByKind::new(handlers, threads);
+        self.configure(Arc::new(both), WORKERS.min(policy.most), no_prefetch)
+    }
+
+    /// The pool of a queue whose executor has settings of its own.
+    #[cfg(feature = "process")]
+    async fn build_spec(
+        self,
+        spec: &dyn ostler_config::PoolSpec,
+        resources: &Resources,
+    ) -> Result<PoolConfig, OpenError> {
+        use ostler_config::{BuildContext, ClaimAhead, PoolDefaults};
+        /// The default number of workers is that of the cores, but at most this.
+        const MOST_BY_CORES: u32 = 10;
+        let queue = self.queue.clone();
+        let refused = |reason: String| OpenError::Executor { queue: queue.clone(), reason };
+        let context = BuildContext { pool: &queue, resources };
+        spec.prove(context).await.map_err(&refused)?;
+        let executor = spec.build(context).map_err(|error| refused(error.to_string()))?;
+        let prefetch = match spec.claim_ahead() {
+            ClaimAhead::Never => |_| Prefetch::Off,
+            ClaimAhead::WhenShort => Prefetch::usual,
+        };
+        let usual = usize::try_from(PoolDefaults::by_cores(MOST_BY_CORES).max_workers).unwrap_or(1);
+        let pool = self.configure(executor, usual, prefetch)?;
+        // The start of a child is on disk before the child exists.
+        Ok(PoolConfig { beginning: ostler_runtime::StartMode::Durable, ..pool })
+    }
+
+    fn configure(
+        self,
+        executor: Arc<dyn Executor>,
+        usual: usize,
+        prefetch: impl FnOnce(usize) -> Prefetch,
+    ) -> Result<PoolConfig, OpenError> {
+        let secrets = self.secrets.into_secrets();
+        let secrets = secrets.map_err(|error| ostler_store::Error::invalid(error.to_string()))?;
+        let workers = self.workers.unwrap_or(usual);
+        let size = PoolSize::between(self.least.unwrap_or(workers), workers);
+        Ok(PoolConfig {
+            grace: self.grace,
+            prefetch: prefetch(workers),
+            size: PoolSize {
+                scale_up_at: self.scale_up_at.unwrap_or(size.scale_up_at),
+                idle_timeout: self.idle_timeout.unwrap_or(size.idle_timeout),
+                ..size
+            },
+            settings: self.changes,
+            unclassed: self.unclassed,
+            listeners: self.callbacks.into_listeners(),
+            ..PoolConfig::new(self.queue, secrets.guard(executor), workers)
+        })
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
