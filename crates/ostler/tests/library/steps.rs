@@ -131,3 +131,31 @@ async fn what_cannot_be_a_step_is_a_permanent_failure_that_says_why() {
     }
     pool.drain(MAX_WAIT).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_attempt_gets_the_session_that_an_earlier_one_reported() {
+    let folder = scratch();
+    let handler = |(): (), ctx: Context| async move {
+        let previous = ctx.previous_session().await?;
+        match ctx.attempt() {
+            1 => ctx.session("s-1").await?,
+            // One that reports none does not hide the one before.
+            2 => {}
+            _ => {
+                ctx.session("s-3").await?;
+                assert_eq!(ctx.previous_session().await?, previous, "its own is not an earlier one");
+                return Ok(previous);
+            }
+        }
+        Err(TaskError::transient(format!("{previous:?}")))
+    };
+    let pool = pool(folder.path(), handler).await;
+    let id = pool.submit("work", &()).await.unwrap();
+    let done = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.unwrap().unwrap();
+    assert_eq!((done.output.as_deref(), done.runs), (Some("\"s-1\""), 3));
+    let attempts = pool.show(id).await.unwrap().attempts;
+    let failure =
+        |at: usize| attempts[at].end.as_ref().and_then(|end| end.failure.clone()).expect("it failed");
+    assert_eq!((failure(0).message.as_str(), failure(1).message.as_str()), ("None", "Some(\"s-1\")"));
+    pool.drain(MAX_WAIT).await;
+}
