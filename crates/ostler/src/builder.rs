@@ -105,7 +105,7 @@ impl Builder {
     }
 
     /// Adds another queue to the pool: handlers and settings that follow are those of this queue, with workers of its own. The
-    /// pool submits to its first queue; [`Client::on`](crate::Client::on) submits to another.
+    /// pool submits to its first queue; [`Pool::on`] names another.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

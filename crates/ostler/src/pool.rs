@@ -57,6 +57,13 @@ impl Pool {
         Self { client: Client::new(store, &queue, ids, Some(signals)), inner: Arc::new(inner) }
     }
 
+    /// Returns the same pool, to submit to another of its queues and to ask for its workers. A queue that this pool does not serve
+    /// has no worker here that could be free.
+    #[must_use]
+    pub fn on(&self, queue: impl Into<String>) -> Self {
+        Self { client: self.client.on(queue), inner: Arc::clone(&self.inner) }
+    }
+
     /// Submits a task if a worker of this pool is free for it. `None`: none is, and nothing is stored. The worker is reserved
     /// before the task is enqueued: of two callers for the last one, one gets `None`.
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::{Id, TaskId, WorkerId};
 use ostler_exec::conformance::{Behaviour, Fixture, Report, act, run};
 use ostler_exec::{
-    Choice, Executor, Inline, OutputRedaction, Runtimes, Secret, Secrets, ThreadPolicy, Threads, Work,
+    ByKind, Choice, Executor, Inline, OutputRedaction, Runtimes, Secret, Secrets, ThreadPolicy, Threads, Work,
 };
 
 struct Rust(Arc<dyn Executor>);
@@ -66,4 +66,25 @@ async fn threads_in_turn_pass() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_by_load_with_one_runtime_each_pass() {
     all_held("threads by load", &run(|| threads(Choice::LeastLoaded, Runtimes::CurrentThread)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_sorts_in_one_executor_pass() {
+    let two = || {
+        let policy = ThreadPolicy::for_cores(2);
+        let threads = Threads::start(policy).expect("there are threads");
+        (Inline::new(), threads)
+    };
+    let inline = run(|| {
+        let (inline, threads) = two();
+        let threads = threads.handle("other", act);
+        Arc::new(Rust(Arc::new(ByKind::new(inline.handle("act", act), threads))))
+    });
+    all_held("by kind, inline", &inline.await);
+    let on_threads = run(|| {
+        let (inline, threads) = two();
+        let inline = inline.handle("other", act);
+        Arc::new(Rust(Arc::new(ByKind::new(inline, threads.handle("act", act)))))
+    });
+    all_held("by kind, on threads", &on_threads.await);
 }

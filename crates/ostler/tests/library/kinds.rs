@@ -83,7 +83,7 @@ async fn handlers_of_all_queues_and_sorts_share_what_the_pool_has() {
         .unwrap();
     let more = pool.on("more");
     let mut counts = Vec::new();
-    for (client, kind) in [(&*pool, "count"), (&more, "count"), (&*pool, "count_local")] {
+    for (client, kind) in [(&*pool, "count"), (&*more, "count"), (&*pool, "count_local")] {
         let id = client.submit(kind, &()).await.unwrap();
         counts.push(client.wait_as::<usize>(id).await.unwrap());
     }

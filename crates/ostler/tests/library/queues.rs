@@ -46,6 +46,9 @@ async fn one_program_serves_several_queues_each_with_its_own_workers_and_setting
     let failed = quick.wait(quick.submit("fail", &()).await.unwrap()).await.unwrap();
     assert_eq!((failed.state.name(), failed.runs), (StateName::Failed, 1), "the setting is of that queue");
     assert_eq!(pool.running_here().await, 1);
+    assert_eq!(pool.submit_if_free("work", &()).await.unwrap(), None, "the worker of this queue is busy");
+    let free = quick.submit_if_free("work", &()).await.unwrap().expect("those of the other are not");
+    quick.wait(free).await.unwrap();
 
     let store = Sqlite::open(&path, Arc::new(SystemClock), Options::default()).unwrap();
     let nodes = store.survey().await.unwrap().nodes;
