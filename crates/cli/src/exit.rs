@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use ostler_ops::{Missing, OpsError, Refusal as OpsRefusal, Unsuccessful};
 use ostler_store::{Error, ErrorKind};
 
+use crate::log::{self, LogLevel};
 use crate::print::visible_lines;
 
 /// The table of exit codes in `--help`.
@@ -79,7 +80,10 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if is_closed_pipe(&error) => Code::Done.into(),
         Err(error) => {
-            say(&sentence(&error));
+            let sentence = sentence(&error);
+            if !log::takes_last(&sentence) {
+                say(&sentence);
+            }
             code_of(&error).into()
         }
     }
@@ -90,9 +94,21 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     error.downcast_ref::<OpsError>().map_or_else(|| format!("{error:#}"), explained)
 }
 
-/// Prints a message to standard error, ignoring write errors. Control characters, which users' and tasks' texts may contain, are escaped.
+/// Prints a message to standard error, ignoring write errors; in a node, to its log. Control characters, which users' and tasks'
+/// texts may contain, are escaped.
 pub(crate) fn say(sentence: &str) {
-    let _ = writeln!(io::stderr(), "ostler: {}", visible_lines(sentence));
+    say_at(LogLevel::Info, sentence);
+}
+
+/// The same for a message that calls for attention.
+pub(crate) fn warn(sentence: &str) {
+    say_at(LogLevel::Warn, sentence);
+}
+
+fn say_at(level: LogLevel, sentence: &str) {
+    if !log::takes(level, sentence) {
+        let _ = writeln!(io::stderr(), "ostler: {}", visible_lines(sentence));
+    }
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

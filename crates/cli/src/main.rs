@@ -2,7 +2,7 @@
 //!
 //! - `args/`: command-line arguments. `commands/`: the commands, one file each. `print/`: output for people.
 //! - `up/`: a node as a program, from start to stop. `hooks/`: actions for tasks that have failed for good.
-//! - `pool_kinds.rs`: the kinds of pools that a config may have.
+//! - `log/`: what a node writes to standard error. `pool_kinds.rs`: the kinds of pools that a config may have.
 //! - `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
 
 mod args;
@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
+mod log;
 mod map;
 mod pool_kinds;
 mod print;

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, WorkerId};
 use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Executor, Served, Work};
@@ -80,7 +81,7 @@ impl Executor for Inline {
             Ok(future) => future,
             Err(panic) => return panicked(panic.as_ref()),
         };
-        let mut running = tokio::spawn(future);
+        let mut running = tokio::spawn(future.in_current_span());
         let guard = AbortOnDrop(running.abort_handle());
         let deadline = tokio::time::sleep(work.timeout);
         let ended = tokio::select! {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ostler_core::{StateName, Task, TaskId, Timestamp};
 #[cfg(feature = "postgres")]
 use ostler_postgres::Postgres;
-use ostler_runtime::{Ids, NodeState};
-use ostler_store::calls::CancelAnswer;
+use ostler_runtime::{Ids, NodeState, Telemetry};
+use ostler_store::calls::{CancelAnswer, Enqueued, NewTask};
 use ostler_store::views::{Counts, TaskRef};
 use ostler_store::{Changes, Clock as _, Stats, Store, SystemClock, release_all_dependents};
 use serde::de::DeserializeOwned;
@@ -48,6 +48,7 @@ pub(crate) struct ClientStore {
     pub(crate) postgres: Option<Arc<Postgres>>,
     pub(crate) ids: Ids,
     pub(crate) hand_over: HandOver,
+    telemetry: Telemetry,
     /// The node of the pool that this is the client of.
     node: Option<NodeSignals>,
     #[cfg(feature = "testing")]
@@ -59,6 +60,7 @@ pub(crate) struct NodeSignals {
     pub(crate) state: watch::Receiver<NodeState>,
     /// Changes when the node has written outcomes.
     pub(crate) ends: watch::Receiver<u64>,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Client {
@@ -74,13 +76,16 @@ impl Client {
     }
 
     pub(crate) fn new(store: OpenStore, queue: &str, ids: Ids, node: Option<NodeSignals>) -> Self {
-        let hand_over = HandOver::start(Arc::clone(&store.store));
+        let telemetry =
+            node.as_ref().map_or_else(|| Telemetry::here("client"), |node| node.telemetry.clone());
+        let hand_over = HandOver::start(Arc::clone(&store.store), telemetry.clone());
         let shared = ClientStore {
             store: store.store,
             #[cfg(feature = "postgres")]
             postgres: store.postgres,
             ids,
             hand_over,
+            telemetry,
             node,
             #[cfg(feature = "testing")]
             _folder: store.folder,
@@ -195,6 +200,11 @@ impl Client {
     /// When the store cannot be read.
     pub async fn stats(&self) -> Result<Stats, WaitError> {
         Ok(Stats::of(&self.store().survey().await?, Some(self.queue())))
+    }
+
+    /// Enqueues tasks, and reports them.
+    pub(crate) async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, ostler_store::Error> {
+        self.shared.telemetry.enqueue(self.store(), tasks).await
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

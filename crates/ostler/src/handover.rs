@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ostler_runtime::Telemetry;
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::{Error, Store};
 use tokio::sync::mpsc::error::TrySendError;
@@ -59,9 +60,9 @@ pub(crate) enum Withdrawn {
 
 impl HandOver {
     /// Starts the batch writer. It stops when all senders are dropped.
-    pub(crate) fn start(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, telemetry: Telemetry) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
-        tokio::spawn(serve(store, inbox));
+        tokio::spawn(serve(store, telemetry, inbox));
         Self(sender)
     }
 
@@ -104,7 +105,7 @@ impl Receipt {
     }
 }
 
-async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission>) {
+async fn serve(store: Arc<dyn Store>, telemetry: Telemetry, mut inbox: mpsc::Receiver<QueuedSubmission>) {
     let mut batch = Vec::with_capacity(MAX_WAITING);
     while inbox.recv_many(&mut batch, MAX_WAITING).await > 0 {
         let wanted = batch.drain(..).filter(|parcel| parcel.turn.is_mine());
@@ -115,23 +116,19 @@ async fn serve(store: Arc<dyn Store>, mut inbox: mpsc::Receiver<QueuedSubmission
         }
         // A rejected task must not fail the others of its batch; a single task needs no copy for that.
         let neighbours = if tasks.len() > 1 { Some(tasks.clone()) } else { None };
-        match (store.enqueue(tasks).await, neighbours) {
+        match (telemetry.enqueue(store.as_ref(), tasks).await, neighbours) {
             (Ok(answers), _) => {
                 callers.into_iter().zip(answers).for_each(|(caller, answer)| reply(caller, Ok(answer)));
             }
             (Err(error), Some(tasks)) if !error.is_transient() => {
                 for (task, caller) in tasks.into_iter().zip(callers) {
-                    reply(caller, alone(store.as_ref(), task).await);
+                    let answers = telemetry.enqueue(store.as_ref(), vec![task]).await;
+                    reply(caller, answers.map(|answers| *answers.first().expect("one task has one answer")));
                 }
             }
             (Err(error), _) => callers.into_iter().for_each(|caller| reply(caller, Err(error.clone()))),
         }
     }
-}
-
-async fn alone(store: &dyn Store, task: NewTask) -> SubmitResult {
-    let answers = store.enqueue(vec![task]).await?;
-    Ok(*answers.first().expect("one task has one answer"))
 }
 
 fn reply(caller: oneshot::Sender<SubmitResult>, answer: SubmitResult) {

@@ -64,7 +64,7 @@ impl Client {
         let (name, fingerprint, spec) = (name.to_owned(), id.to_string(), "{}".to_owned());
         self.store().put_job(NewJob { id, name, fingerprint, spec, items }).await?;
         for batch in tasks.chunks(MAX_BATCH) {
-            for answer in client.store().enqueue(batch.to_vec()).await? {
+            for answer in client.enqueue(batch.to_vec()).await? {
                 taken_in(answer)?;
             }
         }

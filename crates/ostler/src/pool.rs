@@ -44,7 +44,8 @@ impl Pool {
         #[cfg(feature = "process")] supervisor: Option<ostler_process::supervisor::Supervisor>,
     ) -> Self {
         let handle = node.handle();
-        let signals = NodeSignals { state: handle.state(), ends: handle.ends() };
+        let telemetry = node.telemetry().clone();
+        let signals = NodeSignals { state: handle.state(), ends: handle.ends(), telemetry };
         let queue = first.queue.clone();
         let inner = PoolInner {
             node: Mutex::new(Some(node)),
@@ -80,7 +81,7 @@ impl Pool {
         let task = self.new_task(kind, payload, Submission::default())?;
         let Some(reserved) = self.inner.handle.reserve(self.queue(), task.id) else { return Ok(None) };
         let id = task.id;
-        let answers = self.store().enqueue(vec![task]).await?;
+        let answers = self.enqueue(vec![task]).await?;
         taken_in(*answers.first().expect("one task has one answer"))?;
         tokio::spawn(keep_until_taken(self.client.clone(), reserved, id));
         Ok(Some(id))

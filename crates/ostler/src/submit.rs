@@ -240,7 +240,7 @@ impl Client {
         payloads: &[P],
     ) -> Result<Vec<Result<TaskId, SubmitError>>, SubmitError> {
         let tasks = payloads.iter().map(|payload| self.new_task(kind, payload, Submission::default()));
-        let answers = self.store().enqueue(tasks.collect::<Result<_, _>>()?).await?;
+        let answers = self.enqueue(tasks.collect::<Result<_, _>>()?).await?;
         Ok(answers.into_iter().map(taken_in).collect())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_core::{Ending, ErrorClass, Outcome, TaskId, WorkerId};
+use ostler_core::{Ending, ErrorClass, Outcome, TaskId, Timestamp, WorkerId};
 use ostler_exec::{
     AttemptResult, Breakers, Control, EventReceiver, Steps, TaskCalls, Work, WorkerFate, event_channel,
 };
@@ -11,6 +11,7 @@ use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::config::{MemoryGauge, PoolConfig, StartMode};
 use crate::event_writer::write_events;
@@ -20,6 +21,7 @@ use crate::handler_runtime::HandlerRuntimes;
 use crate::leases::{HeldLeases, RunningAttempt, StopReason};
 use crate::steps::AttemptSteps;
 use crate::task_desk::AttemptTasks;
+use crate::telemetry::{EndedAttempt, Telemetry};
 use crate::workers::ClaimedTask;
 
 /// A task that has seen this many node deaths runs alone among such tasks. A single death may have had any cause, and
@@ -40,6 +42,7 @@ pub(crate) struct PoolContext {
     pub(crate) stages: HandlerRuntimes,
     pub(crate) options: HandlerOptions,
     pub(crate) breakers: Breakers,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// How an attempt ended, as reported to its worker.
@@ -86,6 +89,9 @@ pub(crate) async fn run(
     let began = Instant::now();
     let (timeout, grace) = (claimed.policy.timeout, context.pool.grace);
     let due = began.checked_add(timeout + grace * 2 + SLACK);
+    let tag = context.telemetry.attempt(&claimed, worker);
+    context.telemetry.attempt_started(&tag, context.clock.now());
+    let span = context.telemetry.attempt_span(&tag);
     context.held.entrust(RunningAttempt {
         lease: claimed.lease,
         worker,
@@ -94,6 +100,7 @@ pub(crate) async fn run(
         timeout,
         durable,
         suspect,
+        tag,
     });
     let (sender, events) = event_channel();
     let lost = signals.lost.clone();
@@ -116,7 +123,8 @@ pub(crate) async fn run(
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
     let control = Control { cancel, lost: signals.lost, steps, tasks, breakers, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage } =
-        recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
+        recording(context, lease, &events, &lost, context.pool.executor.run(work, control).instrument(span))
+            .await;
     // An attempt that did not start says nothing about run times.
     let took = shortage.is_none().then(|| began.elapsed());
     let outcome = context.pool.unclassed.judge(outcome, classing);
@@ -126,6 +134,7 @@ pub(crate) async fn run(
         (_, Outcome::Success) => Outcome::Success,
         // Another node reports the task now, or soon will.
         (Some(StopReason::Lost), _) => {
+            context.telemetry.attempt_lost(&entrusted.tag, entrusted.began.elapsed());
             let task = lease.task;
             return Some(AttemptEnding { task, ending: Ending::NodeDied, slot, took, suspect, shortage });
         }
@@ -135,7 +144,8 @@ pub(crate) async fn run(
     let (outcome, output) = keepable(outcome, output);
     let ending = outcome.ending();
     drop(alone);
-    context.finisher.report(entrusted.report(outcome, output)).await;
+    let (report, ended) = entrusted.report(outcome, output, context.clock.now());
+    context.finisher.report(report, ended).await;
     Some(AttemptEnding { task: lease.task, ending, slot, took, suspect, shortage })
 }
 
@@ -154,9 +164,12 @@ fn keepable(outcome: Outcome, output: Option<String>) -> (Outcome, Option<String
 }
 
 impl RunningAttempt {
-    fn report(self, outcome: Outcome, output: Option<String>) -> Report {
-        let ran = (!self.durable).then(|| Ran { worker: self.worker, took: self.began.elapsed() });
-        Report { lease: self.lease, ran, outcome, output }
+    /// The report of the attempt, and what telemetry says when the store has answered it.
+    fn report(self, outcome: Outcome, output: Option<String>, now: Timestamp) -> (Report, EndedAttempt) {
+        let took = self.began.elapsed();
+        let ended = self.tag.ended(&outcome, took, now);
+        let ran = (!self.durable).then_some(Ran { worker: self.worker, took });
+        (Report { lease: self.lease, ran, outcome, output }, ended)
     }
 }
 
@@ -175,7 +188,8 @@ pub(crate) async fn give_up(
             AttemptEnding { task, ending, slot: WorkerFate::Unresponsive, took, suspect, shortage: None },
         ));
         if stop != Some(StopReason::Lost) {
-            context.finisher.report(entrusted.report(outcome, None)).await;
+            let (report, ended) = entrusted.report(outcome, None, context.clock.now());
+            context.finisher.report(report, ended).await;
         }
     }
     given_up
@@ -184,7 +198,7 @@ pub(crate) async fn give_up(
 /// Hands back a claimed task that has not started. If a cancel was requested, the store cancels it.
 pub(crate) async fn give_back(context: &PoolContext, claimed: Claimed) {
     if context.held.let_go(claimed.lease.as_ref()) != Some(StopReason::Lost) {
-        context.finisher.report(Report::hand_back(claimed.lease)).await;
+        context.finisher.hand_back(claimed.lease).await;
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ostler_store::calls::{Report, Unwritten};
-use ostler_store::{Error, ErrorKind, LeaseRef, Store};
+use ostler_store::calls::{Finished, Report, Unwritten};
+use ostler_store::{Error, ErrorKind, Lease, LeaseRef, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::leases::HeldLeases;
 use crate::lifecycle::NodeState;
+use crate::telemetry::{EndedAttempt, Telemetry};
 
 /// Maximum waiting reports; beyond it, workers wait.
 const MAX_WAITING: usize = 4_096;
@@ -24,13 +25,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The sending side. Clones share the same queue.
 #[derive(Clone)]
 pub(crate) struct Finisher {
-    sender: mpsc::Sender<Report>,
+    sender: mpsc::Sender<QueuedReport>,
     /// How many reports were ever queued.
     queued: Arc<AtomicU64>,
     /// How many of them are written, or never will be.
     written: watch::Sender<u64>,
     closed: CancellationToken,
 }
+
+/// A report, and the attempt that it ends; `None` if it did not start.
+type QueuedReport = (Report, Option<EndedAttempt>);
 
 impl Finisher {
     /// Starts the writer. It stops when it is closed and everything is written, when the node has ended and the store does
@@ -40,24 +44,35 @@ impl Finisher {
         state: watch::Receiver<NodeState>,
         written: watch::Sender<u64>,
         held: HeldLeases,
+        telemetry: Telemetry,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         let closed = CancellationToken::new();
-        let writer = ReportWriter { store, state, written: written.clone(), held, closed: closed.clone() };
+        let writer =
+            ReportWriter { store, state, written: written.clone(), held, closed: closed.clone(), telemetry };
         (Self { sender, queued: Arc::default(), written, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
-    /// Queues a report, waiting for room.
-    pub(crate) async fn report(&self, report: Report) {
+    /// Queues the report of an attempt, waiting for room.
+    pub(crate) async fn report(&self, report: Report, ended: EndedAttempt) {
+        self.send((report, Some(ended))).await;
+    }
+
+    /// Queues the return of a task that has not started, waiting for room.
+    pub(crate) async fn hand_back(&self, lease: Lease) {
+        self.send((Report::hand_back(lease), None)).await;
+    }
+
+    async fn send(&self, report: QueuedReport) {
         self.queued.fetch_add(1, Ordering::Relaxed);
         // The writer outlives all senders.
         let _ = self.sender.send(report).await;
     }
 
-    /// Queues a report without waiting. Returns false if there was no room.
-    pub(crate) fn try_report(&self, report: Report) -> bool {
+    /// Like [`hand_back`](Self::hand_back), without waiting. Returns false if there was no room.
+    pub(crate) fn try_hand_back(&self, lease: Lease) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
-        let taken = self.sender.try_send(report).is_ok();
+        let taken = self.sender.try_send((Report::hand_back(lease), None)).is_ok();
         if !taken {
             self.queued.fetch_sub(1, Ordering::Relaxed);
         }
@@ -88,10 +103,11 @@ struct ReportWriter {
     written: watch::Sender<u64>,
     held: HeldLeases,
     closed: CancellationToken,
+    telemetry: Telemetry,
 }
 
 impl ReportWriter {
-    async fn serve(mut self, mut inbox: mpsc::Receiver<Report>) {
+    async fn serve(mut self, mut inbox: mpsc::Receiver<QueuedReport>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         loop {
             let some = tokio::select! {
@@ -106,24 +122,28 @@ impl ReportWriter {
             if some == 0 {
                 return;
             }
-            let leases: Vec<LeaseRef> = batch.iter().map(|report| report.lease.as_ref()).collect();
-            self.write(std::mem::take(&mut batch)).await;
+            let leases: Vec<LeaseRef> = batch.iter().map(|(report, _)| report.lease.as_ref()).collect();
+            let (reports, ended) = batch.drain(..).unzip();
+            self.write(reports, ended).await;
             self.held.reported(&leases);
             self.written.send_modify(|written| *written += some as u64);
         }
     }
 
     /// Writes a batch, retrying as long as the node lives.
-    async fn write(&mut self, mut reports: Vec<Report>) {
+    async fn write(&mut self, mut reports: Vec<Report>, ended: Vec<Option<EndedAttempt>>) {
         let mut pause = FIRST_PAUSE;
         loop {
             // A lost lease is a normal answer: another node reports that task now.
-            let Err(Unwritten { error, reports: kept }) = self.store.finish(reports).await else { return };
+            let Unwritten { error, reports: kept } = match self.store.finish(reports).await {
+                Ok(answers) => return self.tell(&ended, &answers),
+                Err(unwritten) => unwritten,
+            };
             let waits = is_waited_for(&error);
             if !waits && kept.len() > 1 {
                 // One rejected report must not fail the others of its batch.
-                for report in kept {
-                    Box::pin(self.write(vec![report])).await;
+                for (report, ended) in kept.into_iter().zip(ended) {
+                    Box::pin(self.write(vec![report], vec![ended])).await;
                 }
                 return;
             }
@@ -138,6 +158,15 @@ impl ReportWriter {
                 _ = self.state.changed() => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Reports what became of the attempts.
+    fn tell(&self, ended: &[Option<EndedAttempt>], answers: &[Finished]) {
+        for (ended, answer) in ended.iter().zip(answers) {
+            if let Some(ended) = ended {
+                self.telemetry.attempt_ended(ended, *answer);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ostler_core::SessionId;
 use ostler_exec::LivenessHolder;
-use ostler_store::calls::{Renewed, Report};
+use ostler_store::calls::Renewed;
 use ostler_store::node_commands::{NodeCommand, NumberedCommand};
 use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
 use tokio::sync::mpsc;
@@ -120,7 +120,7 @@ impl LeaseKeeper {
     /// queue is full, the next renewal lists the lease again.
     fn hand_back(&self, orphan: LeaseRef) {
         self.lifecycle.held.report(orphan);
-        if !self.finisher.try_report(Report::hand_back(Lease::granted(orphan))) {
+        if !self.finisher.try_hand_back(Lease::granted(orphan)) {
             self.lifecycle.held.reported(&[orphan]);
         }
     }

@@ -10,6 +10,8 @@ use ostler_store::{Lease, LeaseRef};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::telemetry::AttemptTag;
+
 /// Why an attempt is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
@@ -40,6 +42,7 @@ pub(crate) struct RunningAttempt {
     /// Whether its start is on disk.
     pub(crate) durable: bool,
     pub(crate) suspect: bool,
+    pub(crate) tag: AttemptTag,
 }
 
 /// The signals that ask an attempt to stop.

@@ -19,8 +19,10 @@
 //! - `presence/mod.rs`: announces the node in Redis (feature `redis`).
 //! - `store_health.rs`: whether the store can be used, and notifications about it. `watched_store.rs`: reports the result
 //!   of each store call there.
+//! - `telemetry/mod.rs`: every `tracing` event, and the counters. `breaker_watch.rs`: notices breakers that open and close.
 
 mod attempt;
+mod breaker_watch;
 mod call_breakers;
 mod config;
 mod event_writer;
@@ -51,6 +53,7 @@ mod start_backoff;
 mod steps;
 mod store_health;
 mod task_desk;
+mod telemetry;
 mod watched_store;
 mod worker_loop;
 mod worker_sets;
@@ -71,4 +74,7 @@ pub use presence::Presence;
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
 pub use settings_conflict::SettingsConflict;
 pub use store_health::{StoreHealth, StoreNews};
+pub use telemetry::{
+    AttemptOutcome, CounterSnapshot, HistogramSnapshot, LaneSnapshot, PoolSnapshot, Telemetry,
+};
 pub use workers::Reservation;

@@ -1,16 +1,17 @@
-//! Store maintenance: expires dead nodes, makes due tasks ready, prunes, and reports workers. Safe to run on all nodes at
-//! once.
+//! Store maintenance: expires dead nodes, makes due tasks ready, prunes, and reports workers and their trouble. Safe to run on all
+//! nodes at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{SessionId, Worker};
+use ostler_core::{Failure, SessionId, Worker};
 use ostler_store::calls::{Prune, Retention};
 use ostler_store::{Clock, MAX_GONE_WORKERS, Store};
 use tokio::sync::watch;
 
 use crate::lifecycle::NodeState;
+use crate::telemetry::Telemetry;
 use crate::worker_sets::WorkerSets;
 use crate::workers::WorkerSet;
 
@@ -30,6 +31,7 @@ pub(crate) struct Maintenance {
     pub(crate) retention: Retention,
     pub(crate) worker_sets: WorkerSets,
     pub(crate) state: watch::Receiver<NodeState>,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// What the store knows of the workers, and what it is still to be told.
@@ -45,6 +47,7 @@ impl Maintenance {
     pub(crate) async fn serve(mut self) {
         let mut pruned_at = self.clock.uptime();
         let mut reported = Reported { workers: Vec::new(), closed: VecDeque::new(), at: self.clock.uptime() };
+        let mut troubles = Vec::new();
         loop {
             if matches!(*self.state.borrow_and_update(), NodeState::Ended | NodeState::Fenced) {
                 return;
@@ -57,6 +60,7 @@ impl Maintenance {
                 self.prune().await;
             }
             self.report(&mut reported).await;
+            self.report_trouble(&mut troubles);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 changed = self.state.changed() => if changed.is_err() { return },
@@ -81,6 +85,16 @@ impl Maintenance {
                 return;
             }
         }
+    }
+
+    /// Reports the trouble that pools have with their workers, once while it lasts.
+    fn report_trouble(&self, said: &mut Vec<(String, Failure)>) {
+        let trouble = |workers: &WorkerSet| Some((workers.pool().to_owned(), workers.trouble()?));
+        let found: Vec<(String, Failure)> = self.worker_sets.all().iter().filter_map(trouble).collect();
+        for (queue, failure) in found.iter().filter(|trouble| !said.contains(trouble)) {
+            self.telemetry.pool_trouble(queue, &failure.message);
+        }
+        *said = found;
     }
 
     /// Reports the workers when they have changed and, while one is busy, at every heartbeat: so readers of the tables see

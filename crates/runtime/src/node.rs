@@ -22,6 +22,7 @@ use crate::sessions::{CurrentSession, Supervisor};
 use crate::settings_conflict::SettingsConflict;
 use crate::sizes::Sizes;
 use crate::store_health::StoreHealth;
+use crate::telemetry::Telemetry;
 use crate::watched_store::WatchedStore;
 
 /// Generates ids; the caller supplies the randomness.
@@ -94,17 +95,31 @@ async fn begin(
     parts: NodeDeps,
     config: NodeConfig,
     stages: HandlerRuntimes,
+    telemetry: Telemetry,
 ) -> Result<(NodeHandle, Sessions), StartError> {
     let lifecycle = NodeLifecycle::new();
-    let health = StoreHealth::new(Arc::clone(&parts.clock), lifecycle.clone(), config.store_news.clone());
-    let watched = WatchedStore { store: parts.store, health: health.clone() };
+    let clock = Arc::clone(&parts.clock);
+    let health = StoreHealth::new(clock, lifecycle.clone(), config.store_news.clone(), telemetry.clone());
+    let watched = WatchedStore { store: parts.store, health: health.clone(), telemetry: telemetry.clone() };
     let parts = NodeDeps { store: Arc::new(watched), ..parts };
     let written = watch::Sender::new(0);
-    let (finisher, finishing) =
-        Finisher::start(Arc::clone(&parts.store), lifecycle.watch(), written.clone(), lifecycle.held.clone());
+    let (finisher, finishing) = Finisher::start(
+        Arc::clone(&parts.store),
+        lifecycle.watch(),
+        written.clone(),
+        lifecycle.held.clone(),
+        telemetry.clone(),
+    );
     let (sizes, store) = (Sizes::default(), Arc::downgrade(&parts.store));
-    let deps =
-        SessionDeps { parts, config, lifecycle: lifecycle.clone(), finisher, sizes: sizes.clone(), stages };
+    let deps = SessionDeps {
+        parts,
+        config,
+        lifecycle: lifecycle.clone(),
+        finisher,
+        sizes: sizes.clone(),
+        stages,
+        telemetry: telemetry.clone(),
+    };
     let first = NodeSession::begin(&deps, Join::First).await?;
     let present = Arc::new(CurrentSession::of(&first));
     let (wish, wished) = watch::channel(None);
@@ -120,7 +135,8 @@ async fn begin(
         health: health.clone(),
     };
     let supervisor = Some(tokio::spawn(supervisor.serve(first)));
-    let handle = NodeHandle { requests, store, present, lifecycle, written, stopper, sizes, health };
+    let handle =
+        NodeHandle { requests, store, present, lifecycle, written, stopper, sizes, health, telemetry };
     Ok((handle, Sessions { wish, supervisor }))
 }
 
@@ -132,7 +148,9 @@ impl Node {
     pub async fn start(parts: NodeDeps, config: NodeConfig) -> Result<Self, StartError> {
         config.check()?;
         let thread = NodeThread::open()?;
-        match thread.spawn(begin(parts, config, HandlerRuntimes::here())).await {
+        // The node thread has no default subscriber of its own.
+        let telemetry = Telemetry::here(&config.name);
+        match thread.spawn(begin(parts, config, HandlerRuntimes::here(), telemetry)).await {
             Ok(begun) => {
                 let (handle, sessions) = begun?;
                 Ok(Self { handle, sessions, _thread: thread })
@@ -150,6 +168,7 @@ impl Node {
     /// Takes no more work, waits for running attempts, and hands the rest back after `timeout`. Nothing is lost, and no
     /// attempt counts as a failure.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
+        self.handle.telemetry.node_draining(timeout, self.handle.running());
         self.handle.lifecycle.drain();
         self.sessions.wish.send_replace(Some(timeout));
         match self.sessions.supervisor.take() {

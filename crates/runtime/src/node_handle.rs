@@ -15,6 +15,7 @@ use crate::session::{Join, bring_settings};
 use crate::sessions::CurrentSession;
 use crate::sizes::Sizes;
 use crate::store_health::StoreHealth;
+use crate::telemetry::Telemetry;
 use crate::workers::{Reservation, WorkerSet};
 
 /// A handle to a running node. Clones refer to the same node, and do not keep it alive.
@@ -29,6 +30,7 @@ pub struct NodeHandle {
     pub(crate) stopper: Stopper,
     pub(crate) sizes: Sizes,
     pub(crate) health: StoreHealth,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl NodeHandle {
@@ -95,6 +97,12 @@ impl NodeHandle {
     #[must_use]
     pub fn store_health(&self) -> StoreHealth {
         self.health.clone()
+    }
+
+    /// What the node has counted, and where its owner reports tasks that it submits by itself.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     /// Returns a handle that cuts a drain short.

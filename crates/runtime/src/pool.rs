@@ -227,6 +227,7 @@ impl Pool {
             let stuck = |worker: WorkerId| mine.get(&worker) == Some(&stage);
             let overdue = self.context.held.overdue(now.into_std(), stuck);
             for (worker, done) in give_up(&self.context, overdue).await {
+                self.context.telemetry.worker_ran(&self.context.pool.queue, worker, done.ending, done.slot);
                 self.workers.mark_unresponsive(worker, &done);
             }
             self.context.stages.leave(stage, self.size.borrow().max);
@@ -272,6 +273,9 @@ impl Pool {
             // The heartbeat decides whether the store is lost; here the next poll retries.
             Err(_) => return ClaimResult::Filled,
         };
+        if next.is_some() {
+            self.context.telemetry.breakers.look();
+        }
         let short = tasks.len() < room;
         self.take(tasks, growth, ahead).await;
         match next {

@@ -8,6 +8,7 @@ use ostler_store::Store;
 use ostler_store::node_commands::{Reply, WorkerChoice};
 use tokio::sync::mpsc;
 
+use crate::telemetry::Telemetry;
 use crate::worker_sets::WorkerSets;
 use crate::workers::RecycleReport;
 
@@ -29,6 +30,7 @@ pub(crate) struct Recycler {
     pub(crate) session: SessionId,
     pub(crate) worker_sets: WorkerSets,
     pub(crate) requests: mpsc::Receiver<RecycleRequest>,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Recycler {
@@ -38,6 +40,7 @@ impl Recycler {
             let workers = self.worker_sets.all().into_iter().find(|workers| workers.pool() == pool);
             let RecycleReport { recycled, busy } =
                 workers.map(|workers| workers.recycle(who)).unwrap_or_default();
+            recycled.iter().for_each(|worker| self.telemetry.worker_recycled(&pool, *worker));
             self.answer(Reply { number, recycled, busy }).await;
         }
     }

@@ -11,6 +11,7 @@ use crate::finisher::Finisher;
 use crate::leases::{HeldLeases, StopReason};
 use crate::node::Drained;
 use crate::pool::Pool;
+use crate::telemetry::Telemetry;
 use crate::worker_sets::WorkerSets;
 use crate::workers::WorkerSet;
 
@@ -29,11 +30,13 @@ pub(crate) struct RunningPool {
 
 impl RunningPool {
     /// Starts to claim. `over` stops the delivery of its outcomes.
-    pub(crate) fn start(pool: Pool, grace: Duration, over: CancellationToken) -> Self {
+    pub(crate) fn start(pool: Pool, grace: Duration, over: CancellationToken, telemetry: Telemetry) -> Self {
         let (workers, ending) = (pool.workers(), pool.ending());
         let (result, drained) = watch::channel(None);
+        let queue = workers.pool().to_owned();
         let serve = async move {
             let drained = pool.serve().await;
+            telemetry.pool_stopped(&queue, drained);
             result.send_replace(Some(drained));
         };
         let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(serve)));

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::PoolContext;
+use crate::breaker_watch::BreakerWatch;
 use crate::call_breakers::StoredBreakers;
 use crate::config::{NodeConfig, PoolConfig, TakeOver};
 use crate::finisher::Finisher;
@@ -35,6 +36,7 @@ use crate::running_pool::RunningPool;
 use crate::schedules::Scheduler;
 use crate::settings_conflict::{self, SettingsConflict};
 use crate::sizes::Sizes;
+use crate::telemetry::Telemetry;
 use crate::worker_sets::WorkerSets;
 
 /// How long a draining node waits for the delivery of its last outbox entries. The rest is delivered later.
@@ -48,6 +50,7 @@ pub(crate) struct SessionDeps {
     pub(crate) finisher: Finisher,
     pub(crate) sizes: Sizes,
     pub(crate) stages: HandlerRuntimes,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// Whether a node joins for the first time or rejoins.
@@ -69,6 +72,7 @@ pub(crate) struct NodeSession {
     maintenance: tokio::task::JoinHandle<()>,
     scheduler: tokio::task::JoinHandle<()>,
     recycler: tokio::task::JoinHandle<()>,
+    breaker_watch: tokio::task::JoinHandle<()>,
     dispatchers: JoinSet<()>,
     /// Cancelled when no more attempts will finish under this session.
     over: CancellationToken,
@@ -95,7 +99,12 @@ impl NodeSession {
             return Err(StartError::NotNew);
         }
         let begun = match prepare(deps, session, arrival).await {
-            Ok(()) => Self::work(deps, session),
+            Ok(()) => {
+                if arrival == Join::First {
+                    deps.telemetry.node_started(session, &host());
+                }
+                Self::work(deps, session)
+            }
             Err(refused) => Err(refused),
         };
         if begun.is_err() {
@@ -107,7 +116,7 @@ impl NodeSession {
 
     /// Starts all parts of the session.
     fn work(deps: &SessionDeps, session: SessionId) -> Result<Self, StartError> {
-        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages: _ } = deps;
+        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages: _, telemetry } = deps;
         let NodeDeps { store, clock, ids } = parts;
         lifecycle.run();
         let (recycles, requests) = mpsc::channel(MAX_NODE_COMMANDS);
@@ -124,9 +133,20 @@ impl NodeSession {
         };
         let heartbeat = heartbeat.start()?;
         let worker_sets = WorkerSets::default();
-        let recycler =
-            Recycler { store: Arc::clone(store), session, worker_sets: worker_sets.clone(), requests };
+        let recycler = Recycler {
+            store: Arc::clone(store),
+            session,
+            worker_sets: worker_sets.clone(),
+            requests,
+            telemetry: telemetry.clone(),
+        };
         let recycler = tokio::spawn(recycler.serve());
+        let breaker_watch = BreakerWatch {
+            store: Arc::clone(store),
+            worker_sets: worker_sets.clone(),
+            telemetry: telemetry.clone(),
+        };
+        let breaker_watch = tokio::spawn(breaker_watch.serve());
         let maintenance = Maintenance {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
@@ -136,6 +156,7 @@ impl NodeSession {
             retention: config.retention,
             worker_sets: worker_sets.clone(),
             state: lifecycle.watch(),
+            telemetry: telemetry.clone(),
         };
         let maintenance = tokio::spawn(maintenance.serve());
         let scheduler =
@@ -155,6 +176,7 @@ impl NodeSession {
             maintenance,
             scheduler,
             recycler,
+            breaker_watch,
             dispatchers: JoinSet::new(),
             over: CancellationToken::new(),
             heartbeat,
@@ -167,8 +189,8 @@ impl NodeSession {
 
     /// Starts to claim for a pool. The settings of its queue are written.
     pub(crate) fn add_pool(&mut self, deps: &SessionDeps, pool: &PoolConfig) {
-        let SessionDeps { parts: NodeDeps { store, clock, ids }, config, lifecycle, finisher, sizes, stages } =
-            deps;
+        let SessionDeps { parts, config, lifecycle, finisher, sizes, stages, telemetry } = deps;
+        let NodeDeps { store, clock, ids } = parts;
         let over = self.over.child_token();
         for listener in &pool.listeners {
             let dispatcher = OutboxDispatcher {
@@ -193,12 +215,14 @@ impl NodeSession {
             suspects: Mutex::default(),
             options: HandlerOptions::default(),
             breakers: Breakers::kept(Arc::new(StoredBreakers(Arc::clone(store)))),
+            telemetry: telemetry.clone(),
         };
         let (size, poll) = (sizes.watch(pool), config.lease.poll);
         let serving = Pool::new(context, self.session, Arc::clone(ids), poll, lifecycle.clone(), size);
         self.worker_sets.add(serving.workers());
         self.grace = self.grace.max(pool.grace);
-        self.pools.push(RunningPool::start(serving, pool.grace, over));
+        telemetry.pool_started(&pool.queue, pool.size);
+        self.pools.push(RunningPool::start(serving, pool.grace, over, telemetry.clone()));
     }
 
     /// The pool of this queue, which may be about to leave.
@@ -270,6 +294,7 @@ impl NodeSession {
         self.maintenance.abort();
         self.scheduler.abort();
         self.recycler.abort();
+        self.breaker_watch.abort();
         let _ = self.maintenance.await;
         let _ = self.scheduler.await;
         // The thread checks the state before and after each renewal, and while it waits.

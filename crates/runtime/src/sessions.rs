@@ -74,6 +74,7 @@ impl Supervisor {
     pub(crate) async fn serve(mut self, first: NodeSession) -> Drained {
         let _over = EndOnDrop(self.deps.lifecycle.clone());
         let drained = self.run_sessions(first).await;
+        self.deps.telemetry.node_stopped(drained);
         let hurry = self.hurry.clone();
         // Dropping the last reference closes the store.
         let closing = tokio::task::spawn_blocking(move || drop(self));
@@ -99,6 +100,8 @@ impl Supervisor {
                         // Not a death: when the store is found again, the tasks are requeued.
                         let depart = self.deps.parts.store.depart(present.session);
                         let _ = tokio::time::timeout(STOP_PATIENCE, depart).await;
+                    } else {
+                        self.deps.telemetry.node_fenced();
                     }
                     let too_late = self.too_late(present.session);
                     tokio::select! {
@@ -220,12 +223,13 @@ impl Supervisor {
                 begun = self.begin() => match begun {
                     Ok(session) => {
                         *self.present.lock() = Now::of(&session);
+                        self.deps.telemetry.node_rejoined(session.session);
                         return Some(session);
                     }
                     Err(refused) => refused,
                 },
             };
-            self.present.lock().trouble = Some(refused);
+            self.note_trouble(refused);
             tokio::select! {
                 () = leaving.cancelled() => return None,
                 () = tokio::time::sleep(pause) => {}
@@ -235,6 +239,14 @@ impl Supervisor {
                 }
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Keeps why the node cannot rejoin yet, and reports it if it is new.
+    fn note_trouble(&self, refused: String) {
+        let before = self.present.lock().trouble.replace(refused.clone());
+        if before.as_ref() != Some(&refused) {
+            self.deps.telemetry.node_not_rejoined(&refused);
         }
     }
 

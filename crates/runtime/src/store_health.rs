@@ -14,6 +14,7 @@ use ostler_store::{Clock, Error, ErrorKind};
 use tokio::sync::mpsc;
 
 use crate::lifecycle::NodeLifecycle;
+use crate::telemetry::Telemetry;
 
 /// The minimum time between two notifications of the same kind of error.
 const QUIET: Duration = Duration::from_secs(30);
@@ -60,6 +61,7 @@ struct SharedHealth {
     clock: Arc<dyn Clock>,
     lifecycle: NodeLifecycle,
     news: Option<mpsc::Sender<StoreNews>>,
+    telemetry: Telemetry,
 }
 
 /// What a successful call proves about the store.
@@ -96,6 +98,7 @@ impl StoreHealth {
         clock: Arc<dyn Clock>,
         lifecycle: NodeLifecycle,
         news: Option<mpsc::Sender<StoreNews>>,
+        telemetry: Telemetry,
     ) -> Self {
         Self(Arc::new(SharedHealth {
             book: Mutex::default(),
@@ -103,6 +106,7 @@ impl StoreHealth {
             clock,
             lifecycle,
             news,
+            telemetry,
         }))
     }
 
@@ -156,7 +160,9 @@ impl StoreHealth {
     }
 
     fn notify(&self, news: Option<StoreNews>) {
-        if let (Some(news), Some(sender)) = (news, &self.0.news) {
+        let Some(news) = news else { return };
+        self.0.telemetry.store_news(&news);
+        if let Some(sender) = &self.0.news {
             // Never blocks: the heartbeat calls this. The channel has room for more than arrive while its owner reads.
             let _ = sender.try_send(news);
         }

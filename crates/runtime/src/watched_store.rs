@@ -28,11 +28,13 @@ use ostler_store::views::{
 use ostler_store::{Changes, Error, LeaseRef, Store, Wakeups};
 
 use crate::store_health::{Input, Proof, SILENT_AFTER, StoreHealth, Verb};
+use crate::telemetry::Telemetry;
 
 /// A store whose calls are observed.
 pub(crate) struct WatchedStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) health: StoreHealth,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// A call by name, what its success proves at least, and the origin of its input.
@@ -110,7 +112,11 @@ impl Store for WatchedStore {
     }
 
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error> {
-        self.watch(verb("enqueue", Proof::Written, Input::Work), self.store.enqueue(tasks)).await
+        let submission = self.telemetry.submitting(&tasks);
+        let call = self.store.enqueue(tasks);
+        let answers = self.watch(verb("enqueue", Proof::Written, Input::Work), call).await?;
+        submission.stored(&answers);
+        Ok(answers)
     }
 
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
@@ -202,7 +208,12 @@ impl Store for WatchedStore {
     }
 
     async fn fire(&self, firing: Firing) -> Result<Fired, Error> {
-        self.watch(verb("fire", Proof::Turn, Input::Work), self.store.fire(firing)).await
+        let submission = self.telemetry.submitting(firing.task.as_slice());
+        let fired = self.watch(verb("fire", Proof::Turn, Input::Work), self.store.fire(firing)).await?;
+        if let Fired::Enqueued(run) | Fired::Replaced { run, .. } = fired {
+            submission.stored(&[Enqueued::Created(run)]);
+        }
+        Ok(fired)
     }
 
     async fn put_job(&self, job: NewJob) -> Result<JobPut, Error> {
@@ -313,8 +324,9 @@ mod tests {
     async fn a_verb_that_is_not_answered_is_said_and_so_is_its_answer() {
         let (sender, mut news) = mpsc::channel(9);
         let clock = Arc::new(SystemClock);
-        let health = StoreHealth::new(clock.clone(), NodeLifecycle::new(), Some(sender));
-        let store = WatchedStore { store: Arc::new(Memory::new(clock)), health: health.clone() };
+        let telemetry = Telemetry::here("node");
+        let health = StoreHealth::new(clock.clone(), NodeLifecycle::new(), Some(sender), telemetry.clone());
+        let store = WatchedStore { store: Arc::new(Memory::new(clock)), health: health.clone(), telemetry };
         let claim = verb("claim", Proof::Turn, Input::Own);
         let slow = async {
             tokio::time::sleep(SILENT_AFTER * 2).await;

@@ -28,13 +28,21 @@ pub(crate) async fn serve(context: Arc<PoolContext>, workers: WorkerSet, id: Wor
         // No longer needed: close it, however far it got.
         () = bell.notified() => WorkerOpening::Ready,
     };
+    let (telemetry, queue) = (&context.telemetry, &context.pool.queue);
     match opened {
         WorkerOpening::Ready => {
             context.options.apply(&context, &workers).await;
             workers.ready(id);
+            telemetry.worker_started(queue, id);
         }
-        WorkerOpening::Failed(failure) => return workers.failed(failure),
-        WorkerOpening::Short(what) => return workers.short(what),
+        WorkerOpening::Failed(failure) => {
+            telemetry.worker_not_started(queue, id, &failure.message);
+            return workers.failed(failure);
+        }
+        WorkerOpening::Short(what) => {
+            telemetry.worker_not_started(queue, id, &what);
+            return workers.short(what);
+        }
     }
     let ended = if executor.slots(id) > 1 {
         side_by_side(&context, &workers, id, &bell).await
@@ -64,6 +72,7 @@ async fn one_by_one(context: &PoolContext, workers: &WorkerSet, id: WorkerId, be
             NextTask::Run(waiting) => {
                 // Given up and already replaced.
                 let Some(ended) = attempt::run(context, *waiting, id).await else { return LoopEnd::Free };
+                context.telemetry.worker_ran(&context.pool.queue, id, ended.ending, ended.slot);
                 match ended.slot {
                     WorkerFate::Reusable => done = Some(ended),
                     // The worker cannot be used again; another one replaces it.
@@ -80,6 +89,7 @@ async fn one_by_one(context: &PoolContext, workers: &WorkerSet, id: WorkerId, be
             NextTask::Wait => tokio::select! {
                 () = bell.notified() => {}
                 failure = context.pool.executor.ended(id) => {
+                    context.telemetry.worker_died(&context.pool.queue, id, &failure);
                     workers.died(id, failure);
                     return LoopEnd::Free;
                 }
@@ -116,6 +126,7 @@ async fn side_by_side(
         let ended = tokio::select! {
             Some(ended) = running.join_next() => ended,
             failure = context.pool.executor.ended(id), if running.is_empty() => {
+                context.telemetry.worker_died(&context.pool.queue, id, &failure);
                 workers.died(id, failure);
                 return LoopEnd::Free;
             }
@@ -126,6 +137,7 @@ async fn side_by_side(
             end = Some(LoopEnd::Free);
             continue;
         };
+        context.telemetry.worker_ran(&context.pool.queue, id, ended.ending, ended.slot);
         match ended.slot {
             WorkerFate::Reusable if end.is_none() => done = Some(ended),
             // The worker takes no more; another one replaces it when what it runs has ended.

@@ -220,6 +220,8 @@ pub struct Claimed {
     pub payload: String,
     /// The number of the attempt that would start now.
     pub attempt: u32,
+    /// Failed attempts so far.
+    pub failures: u32,
     pub priority: Priority,
     /// Whether it must start durably, with nothing prefetched alongside it.
     pub suspect: bool,

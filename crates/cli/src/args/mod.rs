@@ -16,6 +16,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::{self, Code};
+use crate::log::{LogFormat, Verbosity};
 
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, Map};
@@ -187,6 +188,25 @@ pub(crate) struct Up {
     /// Apply this node's queue settings even if another node has different ones
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// The format of the log on standard error [default: the one in the config, then text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log: Option<LogFormat>,
+    /// Log each task as well [default: OSTLER_LOG, then the level in the config]
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Log only failures
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+impl Up {
+    pub(crate) const fn verbosity(&self) -> Verbosity {
+        match (self.verbose, self.quiet) {
+            (true, _) => Verbosity::Verbose,
+            (false, true) => Verbosity::Quiet,
+            (false, false) => Verbosity::Unset,
+        }
+    }
 }
 
 /// `ostler config`.

@@ -10,13 +10,16 @@ use ostler_wire::system::ReadyEvent;
 use super::{Console, config};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs};
-use crate::exit::{Code, refused, say};
+use crate::exit::{Code, refused, warn};
+use crate::log::{self, FILTER, LogFormat, LogLevel, UpLine, Verbosity};
 use crate::print::Format;
 use crate::store_location::CONFIG_FILE;
 use crate::up::{self, NodePlan, UpNode, sandbox};
 
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
+    let verbosity = up.verbosity();
     let (file, config) = read(up.config)?;
+    open_log(up.log.unwrap_or(config.log.format), verbosity, config.log.level)?;
     let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
     let config = sandbox::hide(config, place.url())?;
     for warning in config.secret_findings() {
@@ -30,7 +33,16 @@ pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let done = runtime.block_on(up::serve(plan, announce));
     // Calls that still wait for an unresponsive store are abandoned.
     runtime.shutdown_background();
+    log::flush();
     done
+}
+
+/// From here on, the node's events and the program's sentences go to the log.
+fn open_log(format: LogFormat, verbosity: Verbosity, level: LogLevel) -> anyhow::Result<()> {
+    let env = std::env::var_os(FILTER).map(|env| env.to_string_lossy().into_owned());
+    let which = log::filter(verbosity, env.as_deref(), level)
+        .map_err(|sentence| refused(Code::BadInput, sentence))?;
+    Ok(log::open(format, which)?)
 }
 
 /// Reads the config. A node without pools is refused: it would do nothing.
@@ -56,7 +68,7 @@ pub(crate) fn machine() -> String {
     if name.is_empty() { "node".to_owned() } else { name }
 }
 
-/// Says that the node is up: a line of JSON for programs, a sentence for people.
+/// Says that the node is up: a line of JSON for programs, and a line of the log.
 fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
     let session = up.node.session();
     let ready = ReadyEvent::new(session);
@@ -68,14 +80,16 @@ fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
         Contained::Cgroup => "control groups",
         Contained::Group => "process groups",
     };
-    say(&format!(
-        "node {} ({session}) is up: store {}, config {file}, pools: {}, contained by {contained}",
-        plan.name,
-        plan.place.name(),
-        pools(&plan.config)
-    ));
+    log::node_up(&UpLine {
+        node: &plan.name,
+        session: session.to_string(),
+        store: plan.place.name().to_string(),
+        config: file,
+        pools: pools(&plan.config),
+        containment: contained,
+    });
     if let Some(warning) = plan.place.warning() {
-        say(&warning);
+        warn(&warning);
     }
 }
 

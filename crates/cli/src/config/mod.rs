@@ -6,6 +6,7 @@ mod folders;
 mod hooks;
 mod kind;
 pub(crate) mod limits;
+mod log;
 mod pool;
 mod schedule;
 mod secrets;
@@ -35,6 +36,7 @@ pub(crate) use ostler_config::{ConfigError, ConfigErrors, duration, nearest, siz
 pub(crate) use schedule::UTC;
 
 use crate::hooks::Hook;
+use crate::log::LogSettings;
 
 /// The kinds of pools that a config may have.
 pub(crate) type Kinds<'k> = &'k [&'k dyn PoolKind];
@@ -81,6 +83,7 @@ pub(crate) struct Config {
     /// In bytes.
     pub(crate) payload_limit: usize,
     pub(crate) containment: Containment,
+    pub(crate) log: LogSettings,
     /// Where nodes publish their presence. Shown without its password.
     pub(crate) presence: Option<PresenceSettings>,
     pub(crate) jobs: DetachedJobs,
@@ -152,6 +155,7 @@ impl Default for Config {
             strays: STRAYS,
             payload_limit: Bounds::default().payload_bytes,
             containment: Containment::Auto,
+            log: LogSettings::default(),
             presence: None,
             jobs: DetachedJobs::Left,
             secrets: Vec::new(),
@@ -267,6 +271,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
             .find("containment")
             .and_then(|found| found.one_of(&CONTAINMENTS))
             .unwrap_or(default.containment),
+        log: log::read(top.section("log")),
         presence: presence(top.section("presence")),
         jobs: top
             .find("serve_jobs")

@@ -17,7 +17,7 @@ use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
 use ostler_store::{Bounds, Store};
 
-use crate::exit::say;
+use crate::exit::warn;
 use command::CommandHook;
 pub(crate) use ostler_ops::hooks::WebAddress;
 
@@ -126,7 +126,7 @@ impl EndListener for Hooks {
     async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         self.set.deliver(self.store.as_ref(), &entry, &found).await.map_err(|missed| {
             let what = if self.on == EndKind::Failed { "dead letter" } else { "task" };
-            missed.iter().for_each(|sentence| say(&format!("{what} {}: {sentence}", entry.task)));
+            missed.iter().for_each(|sentence| warn(&format!("{what} {}: {sentence}", entry.task)));
             missed.join("; ")
         })
     }

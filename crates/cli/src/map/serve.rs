@@ -15,7 +15,7 @@ use ostler_wire::job::JobState;
 use tokio::task::JoinSet;
 
 use super::run::{policy, pool_of};
-use crate::exit::say;
+use crate::exit::{say, warn};
 
 /// The maximum number of jobs served at once; the others wait.
 const MAX_SERVED: usize = 4;
@@ -59,7 +59,7 @@ impl JobServer {
                         Ok(()) => drop(said.remove(&id)),
                         Err(why) => {
                             if said.get(&id) != Some(&why) {
-                                say(&why);
+                                warn(&why);
                             }
                             said.insert(id, why);
                         }

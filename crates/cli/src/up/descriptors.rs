@@ -2,7 +2,7 @@
 
 use ostler_process::descriptors::{needed, raise};
 
-use crate::exit::{Code, refused, say};
+use crate::exit::{Code, refused, warn};
 
 /// Raises the limit of open files as far as allowed. A node that could not start a single child is refused; one that cannot have
 /// all its workers gets a warning, and runs fewer.
@@ -15,7 +15,7 @@ pub(crate) fn make_room(workers: usize) -> anyhow::Result<()> {
         return Err(refused(Code::BadInput, sentence));
     }
     if may < needs {
-        say(&format!("{sentence}; tasks that cannot be started are returned to the queue"));
+        warn(&format!("{sentence}; tasks that cannot be started are returned to the queue"));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A node as a program: services that are started in order, followed until the node is to stop, and stopped in reverse.
 //!
-//! - `service.rs`: the list of services. `supervisor.rs`, `store_watcher.rs`, `node.rs`, `jobs.rs`: one service each.
+//! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`: one service each. `store.rs`: opens the store.
 //! - `pools.rs`: the pools of the config, with executors and hooks. `sandbox.rs`: their sandboxes are tested before anything runs in them.
 //! - `presence.rs`: whether the presence in Redis works. `signals.rs`: SIGTERM and SIGINT. `descriptors.rs`: the limit of open files.
 
@@ -12,11 +12,12 @@ mod presence;
 pub(crate) mod sandbox;
 mod service;
 mod signals;
-mod store_watcher;
+mod store;
 mod supervisor;
 #[cfg(test)]
 mod tests;
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use ostler_runtime::{Drained, NodeConfig, NodeHandle, TakeOver};
 
 use crate::config::{Config, DetachedJobs, duration};
 use crate::exit::{Code, refused, say};
+use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
 pub(crate) use descriptors::make_room;
@@ -35,7 +37,6 @@ use node::{NodeService, StopCause, follow};
 use presence::Watcher;
 use service::Services;
 pub(crate) use signals::Signals;
-use store_watcher::StoreWatcher;
 use supervisor::SupervisorService;
 pub(crate) use supervisor::{SUPERVISOR, keep, start_supervisor};
 
@@ -111,16 +112,13 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let resources = Resources::default().with(supervisor.clone());
     let mut pools = pools::build(&config.pools, &resources)?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
-    let store = store_watcher::open(place).await?;
-    let (watcher, store_news) = StoreWatcher::start();
-    services.started(watcher);
+    let store = store::open(place).await?;
     sandbox::prove_all(&config.pools, &resources).await?;
     let replaced = pools::complete(&mut pools, &config.pools, &store, place.bounds(), &resources).await?;
     let (announced, presence) = config.presence.as_ref().map(Watcher::of).unzip();
     let plain = NodeConfig {
         take_over: *take_over,
         presence: announced,
-        store_news: Some(store_news),
         ..NodeConfig::new(name.clone(), Vec::new())
     };
     let node = NodeService::start(config, pools, Arc::clone(&store), &resources, plain).await?;
@@ -148,22 +146,10 @@ async fn drain(
     patience: Duration,
     signals: &mut Signals,
 ) -> Drained {
-    let running = match node.running() {
-        1 => "1 running task".to_owned(),
-        many => format!("{many} running tasks"),
-    };
-    say(&format!(
-        "draining: waiting up to {} for {running}; signal again (Ctrl-C) to stop now",
-        duration::show(patience)
-    ));
-    let mut draining = std::pin::pin!(async {
-        let drained = services.stop(patience).await;
-        say(&format!(
-            "stopped: {} tasks finished, {} returned to the queue",
-            drained.finished, drained.handed_back
-        ));
-        drained
-    });
+    if std::io::stderr().is_terminal() {
+        say("signal again (Ctrl-C) to stop now");
+    }
+    let mut draining = std::pin::pin!(services.stop(patience));
     tokio::select! {
         drained = &mut draining => return drained,
         () = signals.next() => {}
@@ -174,6 +160,7 @@ async fn drain(
         _ = draining => {}
         () = signals.next() => {}
     }
+    log::flush();
     // Nothing is waited for any longer. The supervisor notices that this process has exited and kills the remaining children.
     std::process::exit(Code::Interrupted.number().into());
 }

@@ -79,12 +79,9 @@ pub(super) enum StopCause {
     StoreGone(Error),
 }
 
-/// Prints changes of the node's state until it is asked to drain or stops.
+/// Waits until the node is asked to drain, or stops.
 pub(super) async fn follow(node: &NodeHandle, mut presence: Option<&mut Watcher>) -> StopCause {
     let mut state = node.state();
-    let mut session = node.session();
-    let mut fenced = false;
-    let mut troubles = Vec::new();
     loop {
         // A timeout and a change are handled alike.
         let _ = tokio::time::timeout(LOOK, state.changed()).await;
@@ -97,24 +94,10 @@ pub(super) async fn follow(node: &NodeHandle, mut presence: Option<&mut Watcher>
                 return StopCause::ToGo;
             }
             NodeState::Ended => return StopCause::Nothing,
-            NodeState::Fenced if !fenced => {
-                say("the node could not renew its leases: it has stopped its tasks and will rejoin");
-                fenced = true;
-            }
-            NodeState::Fenced => {}
-            // The fenced state may have been too short to be observed; a new session reveals it.
-            NodeState::Running if node.session() != session => {
-                session = node.session();
-                fenced = false;
-                say(&format!("the node lost its leases and rejoined as {session}"));
-            }
-            NodeState::Running => {}
+            NodeState::Fenced | NodeState::Running => {}
         }
         if let Some(presence) = &mut presence {
             presence.look();
         }
-        let found = node.troubles();
-        found.iter().filter(|trouble| !troubles.contains(*trouble)).for_each(|trouble| say(trouble));
-        troubles = found;
     }
 }

@@ -4,7 +4,7 @@ use ostler_runtime::{Presence, PresenceStatus, RedisAddress};
 use tokio::sync::watch;
 
 use crate::config::PresenceSettings;
-use crate::exit::say;
+use crate::exit::{say, warn};
 
 pub(super) struct Watcher {
     address: RedisAddress,
@@ -31,19 +31,21 @@ impl Watcher {
 
     /// Reports changes.
     pub(super) fn look(&mut self) {
-        let sentence = match (&*self.standing.borrow_and_update(), self.said) {
+        match (&*self.standing.borrow_and_update(), self.said) {
             (PresenceStatus::Away(fault), LastReport::Well) => {
                 self.said = LastReport::Away;
-                format!("no presence in {}: {fault}; work goes on, and Ostler keeps retrying", self.address)
+                warn(&format!(
+                    "no presence in {}: {fault}; work goes on, and Ostler keeps retrying",
+                    self.address
+                ));
             }
             (PresenceStatus::Known, LastReport::Away) => {
                 self.said = LastReport::Well;
-                format!("{} is back, and has the node's presence again", self.address)
+                say(&format!("{} is back, and has the node's presence again", self.address));
             }
             (PresenceStatus::Away(_), LastReport::Away)
             | (PresenceStatus::Known, LastReport::Well)
-            | (PresenceStatus::Untold, _) => return,
-        };
-        say(&sentence);
+            | (PresenceStatus::Untold, _) => {}
+        }
     }
 }

@@ -26,6 +26,7 @@ mod limited;
 mod limits;
 mod list;
 mod liveness;
+mod log;
 mod logs;
 mod map;
 mod moving;

@@ -431,7 +431,9 @@ fn a_store_that_stays_away_is_given_up() {
     let place = configured();
     let began = Instant::now();
     let gone = ran(place.bare().args(["up", "--store", "away/ostler.db"]));
-    gone.is_refused(3, "trying for 10 s");
-    assert!(gone.err.lines().last().is_some_and(|line| line.contains("away")), "{gone:?}");
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+    let [waits, gives_up] = gone.err.lines().collect::<Vec<_>>()[..] else { panic!("{gone:?}") };
+    assert!(waits.contains(" WARN ") && waits.contains("trying for 10 s"), "{gone:?}");
+    assert!(gives_up.starts_with("ostler: ") && gives_up.contains("away"), "{gone:?}");
     assert!(began.elapsed() >= Duration::from_secs(9), "it gave up after {:?}", began.elapsed());
 }

@@ -176,6 +176,7 @@ impl MemoryState {
             kind: task.kind.as_str().into(),
             payload: task.payload.clone(),
             attempt: task.runs + 1,
+            failures: task.failures,
             priority,
             suspect: task.suspect,
             node_deaths: task.node_deaths,

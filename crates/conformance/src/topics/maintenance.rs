@@ -63,6 +63,8 @@ async fn a_retry_becomes_ready_at_its_time(s: &Scene) {
     assert_eq!(make_ready(s, 100).await, MadeReady { due: 1, expired: 0, freed: 0, next: None });
     assert_eq!(s.waits(id).await, (Readiness::Ready, Wait::Retry));
     assert_eq!(s.task(id).await.rank, rank, "a retry keeps its place");
+    let claimed = s.claim(node, 1).await.remove(0);
+    assert_eq!((claimed.attempt, claimed.failures), (2, 1), "it is claimed with what failed before");
 }
 
 async fn making_ready_twice_is_once(s: &Scene) {

@@ -121,7 +121,7 @@ async fn a_second_attempt_has_the_next_number(s: &Scene) {
     let id = lease.task();
     s.finish(lease, Outcome::HandedBack).await;
     let claimed = s.claim(node, 1).await.remove(0);
-    assert_eq!(claimed.attempt, 2);
+    assert_eq!((claimed.attempt, claimed.failures), (2, 0));
     s.start(&claimed.lease).await;
     let shown = s.show(id).await;
     let seen: Vec<_> = shown.attempts.iter().map(|attempt| (attempt.number, attempt.token)).collect();

@@ -23,10 +23,10 @@ const MAX_UNREADABLE: usize = 1_000;
 
 /// The columns of a ready task.
 const COLUMNS: &str = "t.id, t.lane, t.uid, t.token, t.rank, t.priority, t.runs, t.trouble, t.created_at, t.late_at, t.limit_id, t.extras,
-    t.payload";
+    t.payload, t.failures";
 
 /// The position of the reason after these columns, for tasks that are given back.
-const WHY: usize = 13;
+const WHY: usize = 14;
 
 /// The locks needed.
 pub(crate) fn locks(claim: &Claim) -> Locks {
@@ -248,6 +248,7 @@ fn read(lanes: &ClaimLanes, row: &Row, token: Token) -> Sql<ReadyTask> {
         queue: Arc::clone(&lanes.queue),
         payload: get(row, 12)?,
         attempt: get_u32(row, 6)? + 1,
+        failures: get_u32(row, 13)?,
         priority: priority(get(row, 5)?),
         suspect: trouble.suspect,
         node_deaths: trouble.node_deaths,

@@ -42,6 +42,7 @@ fn numbered(task: u128, node_deaths: u32) -> ClaimedTask {
         kind: "k".into(),
         payload: "null".to_owned(),
         attempt: 1,
+        failures: 0,
         priority: Priority::default(),
         suspect: false,
         node_deaths,

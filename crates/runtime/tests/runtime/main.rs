@@ -9,6 +9,7 @@ mod pools;
 mod presence;
 mod scaling;
 mod schedules;
+mod telemetry;
 mod together;
 mod unresponsive;
 mod workers;

@@ -82,7 +82,8 @@ fn look(
 ) -> Sql<()> {
     let further = settings.of_kind(kind);
     let mut statement = tx.prepare(
-        "SELECT id, uid, token, rank, priority, runs, trouble, created_at, late_at, limit_id, extras, payload
+        "SELECT id, uid, token, rank, priority, runs, trouble, created_at, late_at, limit_id, extras, payload,
+            failures
          FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 ORDER BY rank, id",
     )?;
     let read = |row: &Row<'_>| {
@@ -100,6 +101,7 @@ fn look(
             kind: Arc::clone(kind),
             payload: row.get(11)?,
             attempt: row.get::<_, u32>(5)? + 1,
+            failures: row.get(12)?,
             priority: Priority::new(row.get(4)?).unwrap_or_default(),
             suspect: trouble.suspect,
             node_deaths: trouble.node_deaths,
