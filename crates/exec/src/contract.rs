@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::breaker::Breakers;
 use crate::events::EventSender;
@@ -54,6 +55,8 @@ pub struct Control {
     pub tasks: TaskCalls,
     /// Breakers around calls.
     pub breakers: Breakers,
+    /// The span of the attempt: an executor runs Rust code of its work in it.
+    pub span: Span,
 }
 
 impl Control {
@@ -68,6 +71,7 @@ impl Control {
             secrets: Secrets::default(),
             tasks: TaskCalls::refused(),
             breakers: Breakers::none(),
+            span: Span::none(),
         }
     }
 }

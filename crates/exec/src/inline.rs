@@ -81,7 +81,7 @@ impl Executor for Inline {
             Ok(future) => future,
             Err(panic) => return panicked(panic.as_ref()),
         };
-        let mut running = tokio::spawn(future.in_current_span());
+        let mut running = tokio::spawn(future.instrument(control.span.clone()));
         let guard = AbortOnDrop(running.abort_handle());
         let deadline = tokio::time::sleep(work.timeout);
         let ended = tokio::select! {

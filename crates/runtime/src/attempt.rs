@@ -11,7 +11,6 @@ use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
 use crate::config::{MemoryGauge, PoolConfig, StartMode};
 use crate::event_writer::write_events;
@@ -121,10 +120,10 @@ pub(crate) async fn run(
     let steps = Steps::kept(Arc::new(step_store));
     let tasks = TaskCalls::to(Arc::new(desk));
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
-    let control = Control { cancel, lost: signals.lost, steps, tasks, breakers, ..Control::new(sender) };
+    let control =
+        Control { cancel, lost: signals.lost, steps, tasks, breakers, span, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage } =
-        recording(context, lease, &events, &lost, context.pool.executor.run(work, control).instrument(span))
-            .await;
+        recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.
     let took = shortage.is_none().then(|| began.elapsed());
     let outcome = context.pool.unclassed.judge(outcome, classing);

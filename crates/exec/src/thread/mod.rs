@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, WorkerId};
 use tokio::sync::oneshot;
-use tracing::Span;
 
 use crate::context::Context;
 use crate::contract::{AttemptResult, Control, Executor, Served, Work};
@@ -126,8 +125,8 @@ impl Executor for Threads {
         let place = work.worker;
         let (timeout, grace) = (work.timeout, work.grace);
         let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
-        let (shared, span) = (Arc::clone(&self.shared), Span::current());
-        worker.send(Job { work, control, shared, handler, span, began, caller });
+        let shared = Arc::clone(&self.shared);
+        worker.send(Job { work, control, shared, handler, began, caller });
         tokio::select! {
             biased;
             begun = beginning => if begun.is_err() {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use super::LocalHandler;
 use super::policy::Runtimes;
@@ -24,8 +24,6 @@ pub(super) struct Job {
     pub(super) control: Control,
     pub(super) shared: Arc<Resources>,
     pub(super) handler: LocalHandler,
-    /// The span of the attempt, which its thread does not know.
-    pub(super) span: Span,
     /// Notified when its turn comes.
     pub(super) began: oneshot::Sender<()>,
     /// Receives the result.
@@ -137,13 +135,13 @@ impl Drop for ThreadWorker {
 }
 
 fn run(runtime: &Runtime, job: Job) {
-    let Job { work, control, shared, handler, span, began, caller } = job;
+    let Job { work, control, shared, handler, began, caller } = job;
     // The caller gave up while the attempt was queued.
     if began.send(()).is_err() {
         return;
     }
     let local = LocalSet::new();
-    let attempt = local.run_until(attempt(work, control, shared, handler, span));
+    let attempt = local.run_until(attempt(work, control, shared, handler));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(attempt)))
         .unwrap_or_else(|panic| panicked(panic.as_ref()));
     // Everything that the attempt spawned is dropped before the next one starts, whatever its destructors do.
@@ -156,12 +154,11 @@ async fn attempt(
     control: Control,
     shared: Arc<Resources>,
     handler: LocalHandler,
-    span: Span,
 ) -> AttemptResult {
     let context = Context::new(&work, &control, &shared, Instant::now());
     let payload = work.payload.clone();
     let handled = async move { handler(payload, context).await };
-    let mut running = tokio::task::spawn_local(handled.instrument(span));
+    let mut running = tokio::task::spawn_local(handled.instrument(control.span.clone()));
     tokio::select! {
         biased;
         joined = &mut running => conclude(joined, &control.cancel),
