@@ -138,7 +138,7 @@ fn a_filter_in_the_environment_chooses_by_target() {
 /// Waits until this many tasks are completed.
 fn completed(place: &Place, tasks: u64) {
     let began = Instant::now();
-    while place.json(["stats"])["completed"] != tasks {
+    while place.json(["stats"])["tasks"]["completed"] != tasks {
         assert!(began.elapsed() < MAX_WAIT, "it does not go on: {}", place.json(["stats"]));
     }
 }
