@@ -97,6 +97,7 @@ async fn begin(
     stages: HandlerRuntimes,
     telemetry: Telemetry,
 ) -> Result<(NodeHandle, Sessions), StartError> {
+    let telemetry = telemetry.on_node_thread();
     let lifecycle = NodeLifecycle::new();
     let clock = Arc::clone(&parts.clock);
     let health = StoreHealth::new(clock, lifecycle.clone(), config.store_news.clone(), telemetry.clone());

@@ -229,7 +229,7 @@ impl Supervisor {
                     Err(refused) => refused,
                 },
             };
-            self.note_trouble(refused);
+            self.note_trouble(&refused);
             tokio::select! {
                 () = leaving.cancelled() => return None,
                 () = tokio::time::sleep(pause) => {}
@@ -243,10 +243,10 @@ impl Supervisor {
     }
 
     /// Keeps why the node cannot rejoin yet, and reports it if it is new.
-    fn note_trouble(&self, refused: String) {
-        let before = self.present.lock().trouble.replace(refused.clone());
-        if before.as_ref() != Some(&refused) {
-            self.deps.telemetry.node_not_rejoined(&refused);
+    fn note_trouble(&self, refused: &str) {
+        let before = self.present.lock().trouble.replace(refused.to_owned());
+        if before.as_deref() != Some(refused) {
+            self.deps.telemetry.node_not_rejoined(refused);
         }
     }
 

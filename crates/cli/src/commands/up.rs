@@ -83,7 +83,7 @@ fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
     log::node_up(&UpLine {
         node: &plan.name,
         session: session.to_string(),
-        store: plan.place.name().to_string(),
+        store: plan.place.name(),
         config: file,
         pools: pools(&plan.config),
         containment: contained,

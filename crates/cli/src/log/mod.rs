@@ -64,10 +64,10 @@ pub(crate) fn takes(level: LogLevel, sentence: &str) -> bool {
     }
     match level {
         LogLevel::Error | LogLevel::Warn => {
-            event!(name: "node.warning", target: TARGET, Level::WARN, "{sentence}")
+            event!(name: "node.warning", target: TARGET, Level::WARN, "{sentence}");
         }
         LogLevel::Info | LogLevel::Debug => {
-            event!(name: "node.note", target: TARGET, Level::INFO, "{sentence}")
+            event!(name: "node.note", target: TARGET, Level::INFO, "{sentence}");
         }
     }
     true

@@ -37,7 +37,7 @@ impl LogWriter {
         let serve = move || {
             loop {
                 let (lines, dropped) = served.take();
-                let unwritten = write_all(&mut to, lines, dropped, &lost);
+                let unwritten = write_all(&mut to, &lines, dropped, &lost);
                 served.wrote(unwritten);
             }
         };
@@ -90,7 +90,7 @@ impl LogQueue {
 /// Writes the lines, and then how many are missing. Returns how many lines could not be written, for the next time.
 fn write_all(
     to: &mut impl Write,
-    lines: VecDeque<String>,
+    lines: &VecDeque<String>,
     dropped: u64,
     lost: &impl Fn(u64) -> String,
 ) -> u64 {

@@ -149,9 +149,13 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
+/// Counters by kind.
+type Kinds = HashMap<Arc<str>, Arc<LaneCounters>>;
+
 /// All counters of a node.
 pub(super) struct Counters {
-    lanes: RwLock<HashMap<Arc<str>, HashMap<Arc<str>, Arc<LaneCounters>>>>,
+    /// By queue.
+    lanes: RwLock<HashMap<Arc<str>, Kinds>>,
     other: Arc<LaneCounters>,
     /// By queue. A node has a bounded number of pools at once, and pools of jobs come and go: those beyond the bound share one.
     pools: RwLock<BTreeMap<Arc<str>, Arc<PoolCounters>>>,

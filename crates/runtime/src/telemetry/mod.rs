@@ -41,8 +41,8 @@ pub struct Telemetry {
     counters: Arc<Counters>,
     /// Asks for a look at the breakers.
     pub(crate) breakers: BreakerHint,
-    /// The subscriber of the caller that started the node, which may be the default of its thread only. `None`: there was none, and
-    /// a global one may still be set.
+    /// The subscriber of the caller that started the node, where it was the default of its thread only. `None`: there is a global one,
+    /// or one may still be set.
     dispatch: Option<Dispatch>,
 }
 
@@ -50,8 +50,15 @@ impl Telemetry {
     /// The telemetry of a node or client with this name, for the subscriber that is the default here.
     #[must_use]
     pub fn here(node: &str) -> Self {
-        let dispatch = dispatcher::get_default(|found| (!found.is::<NoSubscriber>()).then(|| found.clone()));
+        let dispatch = dispatcher::get_default(|found| is_set(found).then(|| found.clone()));
         Self { node: node.into(), counters: Arc::default(), breakers: BreakerHint::default(), dispatch }
+    }
+
+    /// The same, once it is on the node's thread, where only a global subscriber is the default. That one needs no scope around each
+    /// event, which would cost more than the event.
+    pub(crate) fn on_node_thread(self) -> Self {
+        let is_global = dispatcher::get_default(is_set);
+        Self { dispatch: self.dispatch.filter(|_| !is_global), ..self }
     }
 
     /// What has been counted since the node started.
@@ -78,6 +85,10 @@ impl Telemetry {
     fn span(&self, level: Level, span: impl FnOnce() -> Span) -> Span {
         if is_enabled(level) { self.scoped(span) } else { Span::none() }
     }
+}
+
+fn is_set(dispatch: &Dispatch) -> bool {
+    !dispatch.is::<NoSubscriber>()
 }
 
 /// Whether any subscriber may want this level.
