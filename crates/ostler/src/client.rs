@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_core::{StateName, Task, TaskId, Timestamp};
 #[cfg(feature = "postgres")]

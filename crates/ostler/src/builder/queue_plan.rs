@@ -56,6 +56,7 @@ impl QueuePlan {
         }
     }
 
+    #[cfg(feature = "process")]
     fn has_handlers(&self) -> bool {
         !self.local.is_empty() || self.handlers.served() != Served::Only(Vec::new())
     }
