@@ -41,5 +41,9 @@ pub fn one_of_each(text: &str) -> Vec<EventBody> {
             run_at: Some(Timestamp::from_millis(5)),
         },
         EventBody::Thinned { lines: 12 },
+        EventBody::Status { text: text() },
+        EventBody::Error { text: text() },
+        EventBody::Result { text: text() },
+        EventBody::Raw { text: text() },
     ]
 }

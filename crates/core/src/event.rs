@@ -132,6 +132,14 @@ pub enum EventBody {
     },
     /// Log lines were left out: they came faster than they could be stored.
     Thinned { lines: u64 },
+    /// What an agent does beside its conversation: it retries, resumes, switches its model.
+    Status { text: String },
+    /// What an agent reports as an error. The attempt may go on.
+    Error { text: String },
+    /// The final answer of an agent.
+    Result { text: String },
+    /// A line as an agent wrote it, from which the events after it were read: JSON, a string or the list of its bytes.
+    Raw { text: String },
 }
 
 /// The kind of an event.
@@ -151,11 +159,16 @@ pub enum EventKind {
     Session,
     Transition,
     Thinned,
+    Status,
+    Error,
+    Result,
+    Raw,
 }
 
 names!(EventKind: Log = "log", Message = "message", ToolCall = "tool_call", Progress = "progress", Warning = "warning",
     File = "file", Stdout = "stdout", Prompt = "prompt", Thinking = "thinking", ToolResult = "tool_result", Usage = "usage",
-    Session = "session", Transition = "transition", Thinned = "thinned");
+    Session = "session", Transition = "transition", Thinned = "thinned", Status = "status", Error = "error",
+    Result = "result", Raw = "raw");
 
 impl EventKind {
     /// The index in [`EventKind::ALL`], which a store persists: new kinds are added at the end.
@@ -180,7 +193,11 @@ impl EventKind {
             | Self::Usage
             | Self::Session
             | Self::Transition
-            | Self::Thinned => Loss::None,
+            | Self::Thinned
+            | Self::Status
+            | Self::Error
+            | Self::Result
+            | Self::Raw => Loss::None,
         }
     }
 }
@@ -213,6 +230,10 @@ impl EventBody {
             Self::Stdout { .. } => EventKind::Stdout,
             Self::Transition { .. } => EventKind::Transition,
             Self::Thinned { .. } => EventKind::Thinned,
+            Self::Status { .. } => EventKind::Status,
+            Self::Error { .. } => EventKind::Error,
+            Self::Result { .. } => EventKind::Result,
+            Self::Raw { .. } => EventKind::Raw,
         }
     }
 
@@ -226,6 +247,10 @@ impl EventBody {
             | Self::Thinking { text }
             | Self::Warning { text }
             | Self::Stdout { text }
+            | Self::Status { text }
+            | Self::Error { text }
+            | Self::Result { text }
+            | Self::Raw { text }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -246,6 +271,10 @@ impl EventBody {
             | Self::Thinking { text }
             | Self::Warning { text }
             | Self::Stdout { text }
+            | Self::Status { text }
+            | Self::Error { text }
+            | Self::Result { text }
+            | Self::Raw { text }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -273,7 +302,11 @@ impl EventBody {
             | Self::Thinking { .. }
             | Self::Warning { .. }
             | Self::Stdout { .. }
-            | Self::Thinned { .. } => (None, None),
+            | Self::Thinned { .. }
+            | Self::Status { .. }
+            | Self::Error { .. }
+            | Self::Result { .. }
+            | Self::Raw { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -325,6 +358,12 @@ impl EventKinds {
     #[must_use]
     pub const fn with(self, kind: EventKind) -> Self {
         Self(self.0 | 1 << kind.code())
+    }
+
+    /// These, but not this one.
+    #[must_use]
+    pub const fn without(self, kind: EventKind) -> Self {
+        Self(self.0 & !(1 << kind.code()))
     }
 
     /// Only this one.

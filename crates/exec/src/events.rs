@@ -274,7 +274,11 @@ impl EventSender {
             | EventKind::Usage
             | EventKind::Session
             | EventKind::Transition
-            | EventKind::Thinned => {
+            | EventKind::Thinned
+            | EventKind::Status
+            | EventKind::Error
+            | EventKind::Result
+            | EventKind::Raw => {
                 debug_assert!(
                     kind.loss() == Loss::Thinned || kind == EventKind::Warning,
                     "{kind:?} must not be lost: its sender has to wait"

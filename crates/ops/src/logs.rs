@@ -1,6 +1,6 @@
 //! Logs: the events of a task, page by page, until the task has ended.
 
-use ostler_core::TaskId;
+use ostler_core::{EventKind, EventKinds, TaskId};
 use ostler_store::Store;
 use ostler_store::events::{Event, EventQuery};
 use ostler_store::views::TaskRef;
@@ -11,6 +11,7 @@ use crate::error::{Missing, OpsError};
 #[derive(Clone, Debug)]
 pub struct LogTail {
     task: TaskId,
+    kinds: EventKinds,
     /// The number of the last event that was read.
     after: u64,
     /// Whether the task had ended before the events of this round were read.
@@ -35,10 +36,16 @@ pub enum LogPage {
 }
 
 impl LogTail {
-    /// Reads events with a number above `after`.
+    /// Reads events with a number above `after`, without the raw lines of agents: other events have what was read from them.
     #[must_use]
     pub const fn new(task: TaskId, after: u64) -> Self {
-        Self { task, after, ended: None }
+        Self { task, kinds: EventKinds::ALL.without(EventKind::Raw), after, ended: None }
+    }
+
+    /// The same, with the raw lines of agents.
+    #[must_use]
+    pub const fn with_raw(self) -> Self {
+        Self { kinds: EventKinds::ALL, ..self }
     }
 
     /// # Errors
@@ -53,7 +60,8 @@ impl LogTail {
             }
         };
         self.ended = Some(ended);
-        let events = store.read_events(self.task, EventQuery::default().after(self.after)).await?;
+        let query = EventQuery { kinds: self.kinds, after: self.after, ..EventQuery::default() };
+        let events = store.read_events(self.task, query).await?;
         if let Some(newest) = events.last() {
             self.after = newest.number;
             return Ok(LogPage::Events(events));

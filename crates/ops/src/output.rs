@@ -57,7 +57,11 @@ impl AttemptOutput {
                     | EventBody::File { .. }
                     | EventBody::Usage(_)
                     | EventBody::Session { .. }
-                    | EventBody::Transition { .. } => {}
+                    | EventBody::Transition { .. }
+                    | EventBody::Status { .. }
+                    | EventBody::Error { .. }
+                    | EventBody::Result { .. }
+                    | EventBody::Raw { .. } => {}
                 }
             }
         }

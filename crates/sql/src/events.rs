@@ -154,7 +154,11 @@ pub fn stored(body: &EventBody) -> StoredEvent {
         EventBody::Prompt { .. }
         | EventBody::Thinking { .. }
         | EventBody::Warning { .. }
-        | EventBody::Stdout { .. } => Data::default(),
+        | EventBody::Stdout { .. }
+        | EventBody::Status { .. }
+        | EventBody::Error { .. }
+        | EventBody::Result { .. }
+        | EventBody::Raw { .. } => Data::default(),
     };
     let text = body.text();
     let chunks = text.map(chunks::chunks_of).unwrap_or_default();
@@ -221,6 +225,10 @@ pub fn body_from(kind: i64, version: i64, data: String, text: String) -> Readabl
             run_at: data.run_at_ms.map(Timestamp::from_millis),
         },
         EventKind::Thinned => EventBody::Thinned { lines: data.lines.unwrap_or(0) },
+        EventKind::Status => EventBody::Status { text },
+        EventKind::Error => EventBody::Error { text },
+        EventKind::Result => EventBody::Result { text },
+        EventKind::Raw => EventBody::Raw { text },
     })
 }
 
@@ -255,7 +263,11 @@ fn former(kind: EventKind, data: String) -> Readable<EventBody> {
         | EventKind::Usage
         | EventKind::Session
         | EventKind::Transition
-        | EventKind::Thinned => EventBody::Warning { text: data },
+        | EventKind::Thinned
+        | EventKind::Status
+        | EventKind::Error
+        | EventKind::Result
+        | EventKind::Raw => EventBody::Warning { text: data },
     })
 }
 

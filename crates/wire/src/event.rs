@@ -15,7 +15,8 @@ pub struct EventView {
     /// The token of the lease it was written under.
     pub token: u64,
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
-    /// `transition`, `thinned`, or `stdout`: standard output of a command that did not succeed.
+    /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; or `raw`: a
+    /// line as an agent wrote it.
     pub kind: &'static str,
     /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
     pub level: Option<&'static str>,
@@ -109,7 +110,11 @@ fn fields(body: &EventBody) -> EventFields {
         EventBody::Prompt { .. }
         | EventBody::Thinking { .. }
         | EventBody::Warning { .. }
-        | EventBody::Stdout { .. } => EventFields::TextOnly {},
+        | EventBody::Stdout { .. }
+        | EventBody::Status { .. }
+        | EventBody::Error { .. }
+        | EventBody::Result { .. }
+        | EventBody::Raw { .. } => EventFields::TextOnly {},
     }
 }
 
@@ -122,9 +127,12 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::Message { text, .. }
         | EventBody::Thinking { text }
         | EventBody::Warning { text }
+        | EventBody::Status { text }
+        | EventBody::Error { text }
+        | EventBody::Result { text }
         | EventBody::ToolCall { input: text, .. }
         | EventBody::ToolResult { output: text, .. } => text.clone(),
-        EventBody::Stdout { text } => ByteString::of_event(text).shown(),
+        EventBody::Stdout { text } | EventBody::Raw { text } => ByteString::of_event(text).shown(),
         EventBody::Progress { done, total, note } => {
             let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
             let note = note.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
@@ -171,7 +179,11 @@ pub fn line(body: &EventBody) -> String {
         | EventBody::Warning { .. }
         | EventBody::Stdout { .. }
         | EventBody::Transition { .. }
-        | EventBody::Thinned { .. } => label(body.kind().name().to_owned()),
+        | EventBody::Thinned { .. }
+        | EventBody::Status { .. }
+        | EventBody::Error { .. }
+        | EventBody::Result { .. }
+        | EventBody::Raw { .. } => label(body.kind().name().to_owned()),
     }
 }
 

@@ -214,6 +214,9 @@ pub(crate) struct Logs {
     /// Keep printing until the task finishes
     #[arg(long, short)]
     pub(crate) follow: bool,
+    /// Also print the lines of an agent as it wrote them
+    #[arg(long)]
+    pub(crate) raw: bool,
 }
 
 /// Tasks by name or by filter.

@@ -17,7 +17,9 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
     let which = task_name::of_one(store.as_ref(), &logs.one).await?;
     let id = tasks::find(store.as_ref(), &which).await?.task.id;
     let mut changes = store.changes();
-    let (mut tail, mut lines) = (LogTail::new(id, 0), Lines::default());
+    let tail = LogTail::new(id, 0);
+    let mut tail = if logs.raw { tail.with_raw() } else { tail };
+    let mut lines = Lines::default();
     loop {
         match tail.next(store.as_ref()).await? {
             LogPage::Events(events) => print(console, &events, &mut lines)?,

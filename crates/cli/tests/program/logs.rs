@@ -30,6 +30,27 @@ fn lines_are_printed_as_they_were_written() {
 }
 
 #[test]
+fn the_lines_of_an_agent_are_hidden_unless_they_are_asked_for() {
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("reviews", "review", "1").to_string();
+    let task = hands.begin("reviews");
+    let events = vec![
+        EventBody::Raw { text: r#""{\"type\":\"result\"}""#.to_owned() },
+        EventBody::Status { text: "retry 1 of 10".to_owned() },
+        EventBody::Error { text: "overloaded".to_owned() },
+        EventBody::Result { text: "All is well.".to_owned() },
+    ];
+    hands.wait(hands.store.append(task.lease.as_ref(), events)).expect("they are appended");
+    let read = "[status] retry 1 of 10\n[error] overloaded\n[result] All is well.\n";
+    assert_eq!(place.done(["logs", &id]), read);
+    assert_eq!(place.done(["logs", &id, "--raw"]), format!("[raw] {{\"type\":\"result\"}}\n{read}"));
+    let hidden = place.done(["logs", &id, "--json"]);
+    assert!(!hidden.contains(r#""kind":"raw""#), "{hidden}");
+    assert!(place.done(["logs", &id, "--raw", "--json"]).contains(r#""kind":"raw""#));
+}
+
+#[test]
 fn more_than_a_page_of_lines_comes_whole_and_in_order() {
     let place = Place::new();
     let hands = Hands::join(&place);
