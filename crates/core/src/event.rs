@@ -327,7 +327,11 @@ impl EventBody {
             | Self::Thinking { .. }
             | Self::Warning { .. }
             | Self::Stdout { .. }
-            | Self::Thinned { .. } => (None, None),
+            | Self::Thinned { .. }
+            | Self::Status { .. }
+            | Self::Error { .. }
+            | Self::Result { .. }
+            | Self::Raw { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }

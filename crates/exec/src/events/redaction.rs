@@ -70,7 +70,11 @@ impl TextStream {
             | EventBody::Warning { .. }
             | EventBody::Stdout { .. }
             | EventBody::Transition { .. }
-            | EventBody::Thinned { .. } => None,
+            | EventBody::Thinned { .. }
+            | EventBody::Status { .. }
+            | EventBody::Error { .. }
+            | EventBody::Result { .. }
+            | EventBody::Raw { .. } => None,
         }
     }
 

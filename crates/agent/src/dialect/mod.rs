@@ -1,0 +1,152 @@
+//! Dialects: the programs that can be driven, each with its flags, its lines and its endings.
+
+mod claude;
+mod codex;
+mod command;
+
+use ostler_core::EventBody;
+
+use crate::ending::{ProcessEnd, RunReport};
+use crate::fact::Fact;
+use crate::launch::{self, LaunchPlan, PlanError};
+use crate::lines::Line;
+use crate::settings::{AgentSettings, SessionStart};
+use crate::transcript::{status, too_long};
+
+/// How an agent is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Claude Code: `claude -p`, JSON lines on standard output.
+    Claude,
+    /// Codex: `codex app-server`, JSON lines in both directions.
+    Codex,
+    /// Codex: `codex exec --json`, for versions and settings with which the other does not work.
+    CodexExec,
+    /// Any program: the prompt on standard input, the answer on standard output.
+    Command,
+}
+
+impl Dialect {
+    pub const ALL: [Self; 4] = [Self::Claude, Self::Codex, Self::CodexExec, Self::Command];
+
+    /// The word for it in a config file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::CodexExec => "codex-exec",
+            Self::Command => "command",
+        }
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// How the names of its variables begin.
+    pub(crate) const fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["ANTHROPIC_", "CLAUDE_CODE_"],
+            Self::Codex | Self::CodexExec => &["OPENAI_", "CODEX_"],
+            Self::Command => &[],
+        }
+    }
+
+    /// How to start a run.
+    ///
+    /// # Errors
+    /// When the settings are not valid.
+    pub fn plan(self, settings: &AgentSettings) -> Result<LaunchPlan, PlanError> {
+        launch::check(settings)?;
+        match self {
+            Self::Claude => claude::plan(settings),
+            Self::Codex => codex::plan_app_server(settings),
+            Self::CodexExec => codex::plan_exec(settings),
+            Self::Command => command::plan(settings),
+        }
+    }
+
+    /// The reader of a run with these settings.
+    #[must_use]
+    pub fn run(self, settings: &AgentSettings) -> AgentRun {
+        let reader = match self {
+            Self::Claude => Reader::Claude(Box::new(claude::Stream::new(settings))),
+            Self::Codex => Reader::Codex(Box::new(codex::AppServer::new(settings))),
+            Self::CodexExec => Reader::CodexExec(Box::new(codex::ExecStream::new(settings))),
+            Self::Command => Reader::Command(Box::new(command::Text::new(settings))),
+        };
+        AgentRun { session: settings.session.clone(), prompt: settings.prompt.clone(), reader }
+    }
+}
+
+/// One run of an agent, as seen from its lines.
+#[derive(Debug)]
+pub struct AgentRun {
+    session: SessionStart,
+    prompt: String,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Claude(Box<claude::Stream>),
+    Codex(Box<codex::AppServer>),
+    CodexExec(Box<codex::ExecStream>),
+    Command(Box<command::Text>),
+}
+
+impl AgentRun {
+    /// What is to be stored and sent at the start, before anything is read.
+    pub fn open(&mut self) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        if let SessionStart::Resume { id } = &self.session {
+            facts.push(EventBody::Session { id: id.clone() }.into());
+            facts.push(status(format!("resumes the conversation {id}")));
+        } else if let (SessionStart::New { id }, Reader::Claude(_)) = (&self.session, &self.reader) {
+            facts.push(EventBody::Session { id: id.clone() }.into());
+        }
+        facts.push(EventBody::Prompt { text: std::mem::take(&mut self.prompt) }.into());
+        if let Reader::Codex(server) = &mut self.reader {
+            facts.extend(server.open());
+        }
+        facts
+    }
+
+    /// What a line of its standard output means.
+    pub fn line(&mut self, line: &Line) -> Vec<Fact> {
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Cut { beginning, size } => return too_long(beginning, *size),
+        };
+        if line.trim_ascii().is_empty() && !matches!(self.reader, Reader::Command(_)) {
+            return Vec::new();
+        }
+        match &mut self.reader {
+            Reader::Claude(stream) => stream.line(line),
+            Reader::Codex(server) => server.line(line),
+            Reader::CodexExec(stream) => stream.line(line),
+            Reader::Command(text) => text.line(line),
+        }
+    }
+
+    /// Asks the agent to stop. No facts: it cannot be asked, only be sent a signal.
+    pub fn interrupt(&mut self) -> Vec<Fact> {
+        match &mut self.reader {
+            Reader::Codex(server) => server.interrupt().into_iter().collect(),
+            Reader::Claude(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
+        }
+    }
+
+    /// How the run went, after its last line was read and the process is gone.
+    #[must_use]
+    pub fn end(self, end: &ProcessEnd<'_>) -> RunReport {
+        match self.reader {
+            Reader::Claude(stream) => stream.end(end),
+            Reader::Codex(server) => server.end(end),
+            Reader::CodexExec(stream) => stream.end(end),
+            Reader::Command(text) => text.end(end),
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Endings of a run: success, or the reason why not. An exit code alone is neither: a success is what the stream says, confirmed by the
+//! exit.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use ostler_core::{ErrorClass, Failure, Outcome, Timestamp, Usage};
+
+use crate::reset::hold_until;
+
+/// The exit code of a shell's child that died of signal `n` is 128 + n; some agents exit like that themselves.
+const SIGNAL_CODES: std::ops::RangeInclusive<i32> = 129..=159;
+/// Bytes of the standard error that a message quotes.
+const QUOTED_BYTES: usize = 500;
+
+/// How the process ended.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessEnd<'a> {
+    pub exit: ProcessExit,
+    /// Why the executor stopped it, if it did.
+    pub stop: StopCause,
+    /// The end of its standard error.
+    pub stderr: &'a str,
+    pub now: Timestamp,
+    /// The time zone in which the agent writes times of day.
+    pub zone: &'a TimeZone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessExit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// Why the executor stopped a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopCause {
+    /// It did not: the process ended by itself.
+    None,
+    /// Its result was there, and it did not exit.
+    AfterResult,
+    Cancelled,
+    /// The whole time was up.
+    Timeout,
+    /// It was silent for too long, with no tool in flight.
+    Idle,
+    /// Its running cost passed the budget of the task.
+    Budget,
+}
+
+/// What is left of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunReport {
+    pub end: AgentEnd,
+    /// Usage that was seen and never reported, because the agent was killed or crashed: an estimate, and at least this.
+    pub unreported: Vec<Usage>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentEnd {
+    Done(AgentAnswer),
+    Failed(Trouble),
+    Cancelled,
+}
+
+/// The answer of a successful run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentAnswer {
+    pub text: String,
+    /// The value that a schema asked for: JSON.
+    pub structured: Option<String>,
+    /// Tools that were denied on the way.
+    pub denied: Vec<String>,
+}
+
+/// A failed run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: Reason,
+    /// One sentence, in the agent's words where it said something.
+    pub message: String,
+    /// What else it said.
+    pub details: Option<String>,
+}
+
+/// Why a run failed.
+///
+/// Core's [`ErrorClass`] decides what follows for the task, and has no class for some of these: a usage limit is of an *account*, which
+/// all queues share, and core knows rate limits of a queue; a turn limit, a refusal and a schema violation are all permanent there. So
+/// the reason is kept beside the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Too many requests at once; there is allowance left.
+    Throttled,
+    /// The provider has no capacity.
+    Overloaded,
+    /// The provider failed in another way.
+    ServerError,
+    /// The allowance of the account is used up.
+    UsageLimit {
+        /// `None`: the agent did not say it in a form that can be read.
+        resets_at: Option<Timestamp>,
+    },
+    BadCredentials,
+    /// The account has to be paid for.
+    Billing,
+    TurnLimit,
+    /// A budget that the agent or the executor watches.
+    Budget,
+    ContextTooLong,
+    /// The answer was longer than the model may write.
+    OutputLimit,
+    /// The model will not do it.
+    Refused,
+    /// The answer is not what the schema asks for.
+    Schema,
+    /// A tool was denied, and the settings say that this is a failure.
+    PermissionDenied,
+    /// The provider rejected the request: an unknown model, invalid input.
+    BadRequest,
+    /// The agent rejected its arguments, settings or config, before it did anything.
+    BadSettings,
+    /// The connection or the stream broke.
+    BrokenStream,
+    /// The session id is in use: the conversation exists already.
+    SessionInUse,
+    /// There is no conversation with this id.
+    UnknownSession,
+    /// It was interrupted, and not by the executor.
+    Interrupted,
+    Killed {
+        signal: i32,
+    },
+    /// The whole time was up.
+    TimedOut,
+    /// Silent for too long.
+    Idle,
+    /// It exited without saying how it went.
+    NoResult,
+    /// It completed without an answer.
+    NoAnswer,
+    /// Anything else.
+    Unknown,
+}
+
+/// How the next attempt begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowUp {
+    /// In the same conversation: what was asked is in its history, so the prompt is not sent again.
+    Resume,
+    /// In a new one.
+    StartNew,
+}
+
+impl Reason {
+    /// The name shown to users.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Overloaded => "overloaded",
+            Self::ServerError => "server_error",
+            Self::UsageLimit { .. } => "usage_limit",
+            Self::BadCredentials => "bad_credentials",
+            Self::Billing => "billing",
+            Self::TurnLimit => "turn_limit",
+            Self::Budget => "budget",
+            Self::ContextTooLong => "context_too_long",
+            Self::OutputLimit => "output_limit",
+            Self::Refused => "refused",
+            Self::Schema => "schema",
+            Self::PermissionDenied => "permission_denied",
+            Self::BadRequest => "bad_request",
+            Self::BadSettings => "bad_settings",
+            Self::BrokenStream => "broken_stream",
+            Self::SessionInUse => "session_in_use",
+            Self::UnknownSession => "unknown_session",
+            Self::Interrupted => "interrupted",
+            Self::Killed { .. } => "killed",
+            Self::TimedOut => "timed_out",
+            Self::Idle => "idle",
+            Self::NoResult => "no_result",
+            Self::NoAnswer => "no_answer",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The class on which the rules decide.
+    #[must_use]
+    pub const fn class(self) -> ErrorClass {
+        match self {
+            Self::Throttled | Self::UsageLimit { .. } => ErrorClass::RateLimited,
+            Self::BadCredentials | Self::Billing => ErrorClass::QueueStop,
+            Self::Budget => ErrorClass::Budget,
+            Self::TurnLimit
+            | Self::ContextTooLong
+            | Self::OutputLimit
+            | Self::Refused
+            | Self::Schema
+            | Self::PermissionDenied
+            | Self::BadRequest
+            | Self::BadSettings => ErrorClass::Permanent,
+            Self::Killed { .. } => ErrorClass::Crash,
+            Self::TimedOut => ErrorClass::Timeout,
+            Self::Idle => ErrorClass::Stuck,
+            Self::Overloaded
+            | Self::ServerError
+            | Self::BrokenStream
+            | Self::SessionInUse
+            | Self::UnknownSession
+            | Self::Interrupted
+            | Self::NoResult
+            | Self::NoAnswer
+            | Self::Unknown => ErrorClass::Transient,
+        }
+    }
+
+    #[must_use]
+    pub const fn follow_up(self) -> FollowUp {
+        match self {
+            Self::UnknownSession
+            | Self::ContextTooLong
+            | Self::Refused
+            | Self::NoAnswer
+            | Self::BadRequest
+            | Self::BadSettings => FollowUp::StartNew,
+            Self::Throttled
+            | Self::Overloaded
+            | Self::ServerError
+            | Self::UsageLimit { .. }
+            | Self::BadCredentials
+            | Self::Billing
+            | Self::TurnLimit
+            | Self::Budget
+            | Self::OutputLimit
+            | Self::Schema
+            | Self::PermissionDenied
+            | Self::BrokenStream
+            | Self::SessionInUse
+            | Self::Interrupted
+            | Self::Killed { .. }
+            | Self::TimedOut
+            | Self::Idle
+            | Self::NoResult
+            | Self::Unknown => FollowUp::Resume,
+        }
+    }
+
+    /// The reason behind an HTTP status.
+    #[must_use]
+    pub const fn of_status(status: u64) -> Self {
+        match status {
+            401 | 403 => Self::BadCredentials,
+            402 => Self::Billing,
+            429 => Self::Throttled,
+            503 | 529 => Self::Overloaded,
+            500..=599 => Self::ServerError,
+            400..=499 => Self::BadRequest,
+            _ => Self::Unknown,
+        }
+    }
+
+    const fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::TurnLimit => Some("raise max_iterations, or make the task smaller"),
+            Self::ContextTooLong => Some("give it less to read"),
+            Self::PermissionDenied => Some("allow the tool, or a permission that includes it"),
+            Self::BadCredentials => Some("log in, or set the key of the agent"),
+            Self::Throttled
+            | Self::Overloaded
+            | Self::ServerError
+            | Self::UsageLimit { .. }
+            | Self::Billing
+            | Self::Budget
+            | Self::OutputLimit
+            | Self::Refused
+            | Self::Schema
+            | Self::BadRequest
+            | Self::BadSettings
+            | Self::BrokenStream
+            | Self::SessionInUse
+            | Self::UnknownSession
+            | Self::Interrupted
+            | Self::Killed { .. }
+            | Self::TimedOut
+            | Self::Idle
+            | Self::NoResult
+            | Self::NoAnswer
+            | Self::Unknown => None,
+        }
+    }
+}
+
+impl Trouble {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), details: None }
+    }
+
+    /// When work on the account may go on, after a usage limit.
+    #[must_use]
+    pub fn hold_until(&self, now: Timestamp) -> Option<Timestamp> {
+        if let Reason::UsageLimit { resets_at } = self.reason {
+            Some(hold_until(resets_at, now))
+        } else {
+            None
+        }
+    }
+
+    /// The failure, as the rules know it.
+    #[must_use]
+    pub fn failure(&self, now: Timestamp) -> Failure {
+        let mut failure = Failure::new(self.reason.class(), self.message.clone());
+        failure.details.clone_from(&self.details);
+        failure.hint = self.reason.hint().map(str::to_owned);
+        failure.retry_after =
+            self.hold_until(now).map(|until| until.since(now)).filter(|wait| *wait > Duration::ZERO);
+        failure
+    }
+}
+
+impl AgentEnd {
+    #[must_use]
+    pub fn outcome(&self, now: Timestamp) -> Outcome {
+        match self {
+            Self::Done(_) => Outcome::Success,
+            Self::Failed(trouble) => Outcome::Failed(trouble.failure(now)),
+            Self::Cancelled => Outcome::Cancelled,
+        }
+    }
+}
+
+/// What the stream said of its end.
+pub(crate) type Terminal = Option<Result<AgentAnswer, Trouble>>;
+
+/// A reason, and the words on standard error that say it.
+pub(crate) type SaidReason = (Reason, String);
+
+/// Joins what the stream said with how the process ended. `by_stderr` reads the messages that a dialect writes when it has no stream.
+pub(crate) fn conclude(
+    terminal: Terminal,
+    end: &ProcessEnd<'_>,
+    by_stderr: impl FnOnce(&str) -> Option<SaidReason>,
+) -> AgentEnd {
+    let trouble = match terminal {
+        Some(Ok(answer)) if end.exit == ProcessExit::Code(0) || end.stop != StopCause::None => {
+            return AgentEnd::Done(answer);
+        }
+        Some(Ok(_)) => after_success(end.exit),
+        // An interruption is the executor's own, if it stopped the run.
+        Some(Err(trouble)) if trouble.reason != Reason::Interrupted => trouble,
+        Some(Err(interrupted)) => match stopped(end.stop) {
+            Stopped::No => interrupted,
+            Stopped::Cancelled => return AgentEnd::Cancelled,
+            Stopped::For(trouble) => trouble,
+        },
+        None => match stopped(end.stop) {
+            Stopped::No => without_result(end, by_stderr),
+            Stopped::Cancelled => return AgentEnd::Cancelled,
+            Stopped::For(trouble) => trouble,
+        },
+    };
+    AgentEnd::Failed(with_stderr(trouble, end.stderr))
+}
+
+enum Stopped {
+    No,
+    Cancelled,
+    For(Trouble),
+}
+
+fn stopped(stop: StopCause) -> Stopped {
+    match stop {
+        StopCause::None => Stopped::No,
+        StopCause::Cancelled => Stopped::Cancelled,
+        StopCause::Timeout => Stopped::For(Trouble::new(Reason::TimedOut, "its time was up")),
+        StopCause::Idle => Stopped::For(Trouble::new(Reason::Idle, "it was silent for too long")),
+        StopCause::Budget => Stopped::For(Trouble::new(Reason::Budget, "the budget of the task is spent")),
+        StopCause::AfterResult => {
+            Stopped::For(Trouble::new(Reason::NoResult, "it was stopped before it had a result"))
+        }
+    }
+}
+
+fn after_success(exit: ProcessExit) -> Trouble {
+    match signal(exit) {
+        Some(signal) => {
+            let message = format!("it was killed by signal {signal} after it had reported success");
+            Trouble::new(Reason::Killed { signal }, message)
+        }
+        None => Trouble::new(Reason::Unknown, format!("it reported success, and {}", shown(exit))),
+    }
+}
+
+fn without_result(end: &ProcessEnd<'_>, by_stderr: impl FnOnce(&str) -> Option<SaidReason>) -> Trouble {
+    if let Some((reason, said)) = by_stderr(end.stderr) {
+        return Trouble::new(reason, said);
+    }
+    if let Some(signal) = signal(end.exit) {
+        return Trouble::new(Reason::Killed { signal }, format!("it was killed by signal {signal}"));
+    }
+    let said = last_line(end.stderr).map(|said| format!(": {said}")).unwrap_or_default();
+    let reason = if end.exit == ProcessExit::Code(0) { Reason::NoResult } else { Reason::Unknown };
+    Trouble::new(reason, format!("{} without a result{said}", shown(end.exit)))
+}
+
+fn with_stderr(trouble: Trouble, stderr: &str) -> Trouble {
+    let stderr = stderr.trim();
+    if trouble.details.is_some() || stderr.is_empty() {
+        return trouble;
+    }
+    Trouble { details: Some(stderr.to_owned()), ..trouble }
+}
+
+/// The signal that ended it, if one did.
+fn signal(exit: ProcessExit) -> Option<i32> {
+    match exit {
+        ProcessExit::Signal(signal) => Some(signal),
+        ProcessExit::Code(code) => SIGNAL_CODES.contains(&code).then_some(code - 128),
+    }
+}
+
+fn shown(exit: ProcessExit) -> String {
+    match exit {
+        ProcessExit::Signal(signal) => format!("it was killed by signal {signal}"),
+        ProcessExit::Code(code) => format!("it exited with {code}"),
+    }
+}
+
+/// The last line with words in it.
+pub(crate) fn last_line(text: &str) -> Option<&str> {
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(ostler_core::beginning(line, QUOTED_BYTES))
+}
