@@ -18,14 +18,13 @@ pub(crate) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text of content that is a string, or a list of blocks with a `text`. Other content is shown as JSON.
+/// The text of content that is a string, or a list of strings and blocks with a `text`. Other content is shown as JSON.
 pub(crate) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts = blocks
-                .iter()
-                .map(|block| text(block, "text").map_or_else(|| block.to_string(), str::to_owned));
+            let plain = |block: &Value| block.as_str().or_else(|| text(block, "text")).map(str::to_owned);
+            let texts = blocks.iter().map(|block| plain(block).unwrap_or_else(|| block.to_string()));
             texts.collect::<Vec<_>>().join("\n")
         }
         Value::Null => String::new(),

@@ -168,11 +168,15 @@ fn a_turn_over_the_limit_is_interrupted_when_it_goes_on() {
         let item = json!({"type": "commandExecution", "id": id, "command": "ls", "status": "inProgress"});
         json!({"method": "item/started", "params": {"item": item}})
     };
-    for request in 1..=2_u64 {
-        assert_eq!(sent(&server.says(&tool(&request.to_string()))), [] as [&str; 0]);
-        server.says(&usage(100 * request, 0, 1));
+    server.says(&tool("1"));
+    assert_eq!(sent(&server.says(&usage(100, 0, 1))), [] as [&str; 0]);
+    let mut late = Server::new(&settings).begin();
+    for input in [100, 200] {
+        late.says(&usage(input, 0, 1));
     }
-    assert_eq!(sent(&server.says(&tool("3"))), ["turn/interrupt"]);
+    server.says(&tool("2"));
+    assert_eq!(sent(&server.says(&usage(200, 0, 1))), ["turn/interrupt"], "its tool has run: it goes on");
+    assert_eq!(sent(&late.says(&tool("3"))), ["turn/interrupt"]);
     server.says(&turn_ended("interrupted", &Value::Null));
     assert_eq!(server.reason(), Reason::TurnLimit);
 }

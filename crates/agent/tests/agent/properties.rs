@@ -157,7 +157,7 @@ fn disguised(line: &[u8]) -> Vec<u8> {
     }
     let Ok(mut value @ Value::Object(_)) = serde_json::from_slice(line) else { return line.to_vec() };
     // Lists by model or window have no unknown fields, and the input of a tool is shown whole: there, only the outermost gets one.
-    let shown = ["modelUsage", "rate_limit_info", "tool_use", "\"command\"", "file_change"];
+    let shown = ["modelUsage", "rate_limit_info", "tool_use", "\"command\"", "file_change", "fileChange"];
     let text = value.to_string();
     if shown.iter().any(|word| text.contains(word)) {
         value["a_new_field"] = json!([1, 2, 3]);

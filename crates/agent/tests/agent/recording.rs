@@ -1,9 +1,9 @@
 //! Recordings: what the real programs wrote and how they exited, many cases in one file, and how a case is replayed.
 //!
 //! A case begins with `=== name`. Then come `exit:` (negative: killed by that signal), `stop: gave up` if the recorder killed it,
-//! `new:` or `resume:` with a session, `schema: asked`, and `stderr:` lines; and after an empty line the lines of its standard output.
-//! Long texts and lists of tools were shortened. Lines of the app server were recorded up to 420 characters: they are closed where they
-//! were cut, and the turn that completed has its status again.
+//! `new:` or `resume:` with a session, `schema: asked`, `turns:` with their limit, and `stderr:` lines; and after an empty line the lines
+//! of its standard output. Long texts and lists were shortened. Of the first case of the app server only 420 characters of each line
+//! were recorded: they are closed where they were cut, and its turn has its status again.
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,7 @@ pub(crate) struct Case {
     gave_up: bool,
     session: SessionStart,
     schema: Option<String>,
+    max_turns: Option<u32>,
     stderr: String,
 }
 
@@ -57,6 +58,7 @@ fn case(text: &str) -> Case {
         gave_up: false,
         session: SessionStart::New { id: "00000000-0000-4000-8000-000000000000".to_owned() },
         schema: None,
+        max_turns: None,
         stderr: String::new(),
     };
     if !case.stdout.is_empty() {
@@ -70,6 +72,7 @@ fn case(text: &str) -> Case {
             "new" => case.session = SessionStart::New { id: value.to_owned() },
             "resume" => case.session = SessionStart::Resume { id: value.to_owned() },
             "schema" => case.schema = Some("{}".to_owned()),
+            "turns" => case.max_turns = Some(value.parse().expect("a number")),
             "stderr" => case.stderr.extend([value, "\n"]),
             other => panic!("{}: a recording has no {other}", case.name),
         }
@@ -81,6 +84,7 @@ impl Case {
     pub(crate) fn settings(&self) -> AgentSettings {
         let mut settings = AgentSettings::new("Do it.", self.session.clone());
         settings.schema.clone_from(&self.schema);
+        settings.max_turns = self.max_turns.unwrap_or(settings.max_turns);
         settings
     }
 

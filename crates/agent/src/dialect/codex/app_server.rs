@@ -31,6 +31,8 @@ pub(in crate::dialect) struct AppServer {
     items: Items,
     meter: Meter,
     turns: u32,
+    /// Whether a tool was called since the last request was counted.
+    has_called: bool,
     /// When a reached usage limit resets.
     resets_at: Option<Timestamp>,
     /// What the last error was that ended the turn: its end repeats it, in some versions without this.
@@ -69,6 +71,7 @@ impl AppServer {
             items: Items::default(),
             meter: Meter::new(settings.prices.clone(), Vec::new()),
             turns: 0,
+            has_called: false,
             resets_at: None,
             error_info: None,
             stop: None,
@@ -191,11 +194,9 @@ impl AppServer {
             "item/started" | "item/completed" => {
                 let phase = if method == "item/started" { ItemPhase::Started } else { ItemPhase::Completed };
                 let read = params.get("item").map(|item| self.items.read(phase, item)).unwrap_or_default();
-                let goes_on = read.iter().any(|fact| matches!(fact, Fact::ToolStarted { .. }));
+                self.has_called |= read.iter().any(|fact| matches!(fact, Fact::ToolStarted { .. }));
                 facts.extend(read);
-                if goes_on && self.turns >= self.settings.max_turns {
-                    facts.extend(self.stop_turn(InterruptCause::TurnLimit));
-                }
+                self.check_turns(facts);
             }
             "thread/tokenUsage/updated" => self.metered(params, facts),
             "account/rateLimits/updated" => self.limits(params, facts),
@@ -251,6 +252,13 @@ impl AppServer {
         Some(send(&requests::interrupt(thread, id)))
     }
 
+    /// A request that called a tool is followed by another one.
+    fn check_turns(&mut self, facts: &mut Vec<Fact>) {
+        if self.has_called && self.turns >= self.settings.max_turns {
+            facts.extend(self.stop_turn(InterruptCause::TurnLimit));
+        }
+    }
+
     fn metered(&mut self, params: &Value, facts: &mut Vec<Fact>) {
         let Some(total) = params.get("tokenUsage").and_then(|usage| usage.get("total")) else { return };
         let total = total_usage(self.model.clone(), total);
@@ -261,6 +269,8 @@ impl AppServer {
                 self.turns += 1;
                 facts.push(Fact::Turns(self.turns));
                 facts.extend(self.meter.total(vec![total]));
+                self.check_turns(facts);
+                self.has_called = false;
             }
         }
     }

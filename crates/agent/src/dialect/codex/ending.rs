@@ -14,7 +14,10 @@ pub(super) fn trouble(
     reset: Option<Timestamp>,
     end: &ProcessEnd<'_>,
 ) -> Trouble {
-    let mut reason = info.and_then(by_info).unwrap_or_else(|| by_sentence(message));
+    let said = by_sentence(message);
+    // A spent quota has the same code as a usage limit, and does not reset.
+    let of_info = info.and_then(by_info).filter(|_| said != Reason::Billing);
+    let mut reason = of_info.unwrap_or(said);
     if let Reason::UsageLimit { resets_at } = &mut reason {
         *resets_at = reset.or_else(|| from_sentence(message, end.now, end.zone));
     }
@@ -56,7 +59,7 @@ fn by_sentence(message: &str) -> Reason {
     if has(&["hit your usage limit"]) {
         return Reason::UsageLimit { resets_at: None };
     }
-    if has(&["Quota exceeded", "insufficient_quota"]) {
+    if has(&["Quota exceeded", "insufficient_quota", "billing", "Billing"]) {
         return Reason::Billing;
     }
     if has(&["context_length_exceeded", "prompt is too long", "context window"]) {

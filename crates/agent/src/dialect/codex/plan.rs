@@ -61,7 +61,7 @@ fn plan(
     if let Some(schema) = &settings.schema {
         files.push(ConfigFile { path: SCHEMA_FILE, text: schema.clone() });
     }
-    let set = vec![("CODEX_HOME", config_folder(settings)?)];
+    let set = vec![("CODEX_HOME", config_folder(settings)?), ("NO_COLOR", "1".to_owned())];
     Ok(LaunchPlan { program, arguments, set, files, credentials: CREDENTIALS, input })
 }
 

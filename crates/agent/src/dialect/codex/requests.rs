@@ -37,6 +37,8 @@ pub(super) fn thread(settings: &AgentSettings) -> Value {
         SessionStart::New { .. } => "thread/start",
         SessionStart::Resume { id } => {
             params["threadId"] = json!(id);
+            // Its history is in the transcripts of earlier attempts.
+            params["excludeTurns"] = json!(true);
             "thread/resume"
         }
     };
