@@ -20,7 +20,7 @@
 //! `tests/recordings` has the lines, `tests/expected` what is read from them.
 //!
 //! - [`settings`], [`launch`], [`environment`]: how a run is started. [`version`]: whether the program can be used.
-//! - [`lines`], [`fact`], [`transcript`]: what it writes. [`ending`], [`reset`]: why it ended, and when it may go on.
+//! - [`lines`], [`fact`], [`transcript`]: what it writes. [`ending`], [`reason`], [`reset`]: why it ended, and when it may go on.
 //! - [`price`]: what tokens cost. [`prompt`]: templates.
 
 pub mod dialect;
@@ -33,17 +33,17 @@ pub mod lines;
 mod meter;
 pub mod price;
 pub mod prompt;
+pub mod reason;
 pub mod reset;
 pub mod settings;
 pub mod transcript;
 pub mod version;
 
 pub use dialect::{AgentRun, Dialect};
-pub use ending::{
-    AgentAnswer, AgentEnd, FollowUp, ProcessEnd, ProcessExit, Reason, RunReport, StopCause, Trouble,
-};
+pub use ending::{AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, StopCause, Trouble};
 pub use fact::{Fact, LimitWindow};
 pub use launch::{LaunchPlan, PlanError, PromptInput};
 pub use lines::LineSplitter;
 pub use price::{Price, PriceTable};
+pub use reason::{FollowUp, Reason};
 pub use settings::AgentSettings;

@@ -4,14 +4,17 @@ use ostler_core::{Cost, EventBody, Role, Usage};
 use regex::Regex;
 
 use crate::ending::{
-    AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, Reason, RunReport, StopCause, Trouble, conclude,
+    AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, StopCause, Trouble, conclude,
 };
 use crate::fact::Fact;
 use crate::launch::{LaunchPlan, PlanError, PromptInput};
-use crate::lines::MAX_LINE_BYTES;
 use crate::meter::Meter;
+use crate::reason::Reason;
 use crate::settings::{AgentSettings, LinePatterns, SessionStart};
-use crate::transcript::{raw, said};
+use crate::transcript::{raw, said, warning};
+
+/// Bytes of the answer, but for the line that passes them.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 pub(super) fn plan(settings: &AgentSettings) -> Result<LaunchPlan, PlanError> {
     let Some((program, first)) = settings.command.split_first() else { return Err(PlanError::NoCommand) };
@@ -69,11 +72,20 @@ impl Text {
         if let Some(cost) = usd.and_then(Cost::from_usd) {
             facts.extend(self.meter.total(vec![Usage { cost: Some(cost), ..Usage::default() }]));
         }
-        if self.answer.len() + text.len() < MAX_LINE_BYTES {
-            self.answer.push_str(&text);
-            self.answer.push('\n');
-        }
+        facts.extend(self.keep(&text));
         facts
+    }
+
+    /// Adds a line to the answer. Says once that the rest is left out.
+    fn keep(&mut self, line: &str) -> Option<Fact> {
+        if self.answer.len() > MAX_ANSWER_BYTES {
+            return None;
+        }
+        self.answer.push_str(line);
+        self.answer.push('\n');
+        let size = MAX_ANSWER_BYTES;
+        (self.answer.len() > size)
+            .then(|| warning(format!("the answer has more than {size} bytes; the rest is only in the log")))
     }
 
     pub(super) fn end(self, end: &ProcessEnd<'_>) -> RunReport {

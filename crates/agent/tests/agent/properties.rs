@@ -232,6 +232,12 @@ fn a_command_has_its_text_as_answer_and_its_patterns_for_cost_and_session() {
         "session ab12\nThe first line.\ncost: $0.25\n\n\u{fffd}\ncost: 0.40\nsession ab12"
     );
 
+    let long = format!("{}\n", "0123456789abcdef".repeat(64)).repeat(5_000);
+    let (facts, report) = run_bytes(Dialect::Command, &settings, long.as_bytes(), 0);
+    let warnings = facts.iter().filter(|fact| matches!(fact, Fact::Event(EventBody::Warning { .. }))).count();
+    let AgentEnd::Done(answer) = report.end else { panic!("it is done") };
+    assert!(warnings == 1 && long.starts_with(&answer.text) && answer.text.len() > 4_000_000);
+
     let (_, failed) = run_bytes(Dialect::Command, &settings, b"half", 3);
     let AgentEnd::Failed(trouble) = failed.end else { panic!("it failed") };
     assert_eq!((trouble.reason, trouble.message.as_str()), (Reason::Unknown, "it exited with 3"));

@@ -3,8 +3,9 @@
 use ostler_core::Timestamp;
 use serde_json::Value;
 
-use crate::ending::{AgentAnswer, Reason, SaidReason, Trouble};
+use crate::ending::{AgentAnswer, SaidReason, Trouble};
 use crate::json::{list, text, whole};
+use crate::reason::Reason;
 use crate::reset::from_seconds;
 use crate::settings::Denials;
 

@@ -3,8 +3,9 @@
 use ostler_core::Timestamp;
 use serde_json::Value;
 
-use crate::ending::{AgentAnswer, AgentEnd, ProcessEnd, Reason, SaidReason, Terminal, Trouble, conclude};
+use crate::ending::{AgentAnswer, AgentEnd, ProcessEnd, SaidReason, Terminal, Trouble, conclude};
 use crate::json::{text, whole};
+use crate::reason::Reason;
 use crate::reset::from_sentence;
 
 /// The reason and the message of an error. `reset` is what fields said of the time when a limit resets; a sentence may have it too.

@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::ending::{answer, concluded, trouble};
 use super::items::{ItemPhase, Items};
-use crate::ending::{ProcessEnd, Reason, RunReport, Trouble};
+use crate::ending::{ProcessEnd, RunReport, Trouble};
 use crate::fact::Fact;
 use crate::json::{text, whole};
 use crate::meter::Meter;
+use crate::reason::Reason;
 use crate::settings::{AgentSettings, SessionStart};
 use crate::transcript::{error, raw, status, unreadable};
 
