@@ -1,12 +1,13 @@
-//! Files and standard output that the attempts of a task left, read from its events.
+//! What the attempts of a task left, read from its events: files, standard output, and changes of its state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ostler_core::{EventBody, EventKind, EventKinds};
 use ostler_store::events::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
+use crate::time::TimeView;
 
 /// A file left by an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,11 +35,28 @@ pub struct AttemptRemains {
     files: BTreeMap<u64, Vec<FileView>>,
     /// Standard output of attempts that did not succeed.
     stdout: BTreeMap<u64, Vec<u8>>,
+    /// The newest changes of the task's state.
+    transitions: VecDeque<TransitionView>,
 }
+
+/// A change of a task's state, other than by a plain start or success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TransitionView {
+    pub at: TimeView,
+    pub state: &'static str,
+    /// The reason of the state, or the class of a failure.
+    pub why: String,
+    /// When the next attempt may start.
+    pub run_at: Option<TimeView>,
+}
+
+/// The number of transitions that are shown; the log has all.
+const MAX_TRANSITIONS: usize = 20;
 
 impl AttemptRemains {
     /// The kinds of events that are read; a log may be long.
-    pub const KINDS: EventKinds = EventKinds::only(EventKind::File).with(EventKind::Stdout);
+    pub const KINDS: EventKinds =
+        EventKinds::only(EventKind::File).with(EventKind::Stdout).with(EventKind::Transition);
 
     /// Adds an event. Events are added in their order: of two files with the same path the later one counts.
     pub fn add(&mut self, event: &Event) {
@@ -50,11 +68,23 @@ impl AttemptRemains {
         if let EventBody::Stdout { text } = &event.body {
             self.stdout.entry(event.token).or_default().extend(ByteString::of_event(text).0);
         }
+        if let EventBody::Transition { state, why, run_at } = &event.body {
+            if self.transitions.len() == MAX_TRANSITIONS {
+                self.transitions.pop_front();
+            }
+            let (at, run_at) = (event.at.into(), run_at.map(TimeView::from));
+            self.transitions.push_back(TransitionView { at, state: state.name(), why: why.clone(), run_at });
+        }
     }
 
     /// Takes the files of an attempt.
     pub(crate) fn files(&mut self, token: u64) -> Vec<FileView> {
         self.files.remove(&token).unwrap_or_default()
+    }
+
+    /// Takes the changes of the task's state.
+    pub(crate) fn transitions(&mut self) -> Vec<TransitionView> {
+        std::mem::take(&mut self.transitions).into()
     }
 
     /// Takes the standard output of an attempt.

@@ -13,7 +13,7 @@ use crate::dead::PostMortem;
 use crate::event::UsageView;
 use crate::json::Json;
 use crate::limits::ThrottleView;
-use crate::remains::{AttemptRemains, FileView};
+use crate::remains::{AttemptRemains, FileView, TransitionView};
 use crate::time::TimeView;
 
 /// The output of `submit`.
@@ -161,6 +161,8 @@ pub struct ShownTask {
     pub detail: Detail,
     /// Why it is not retried, in one word; `null` unless it has failed for good. Dead letters have the same field.
     pub reason: Option<&'static str>,
+    /// The newest changes of its state, other than by a plain start or success, the oldest of them first. Its log has all.
+    pub transitions: Vec<TransitionView>,
 }
 
 /// Retry and timeout settings of a task.
@@ -267,8 +269,9 @@ impl From<&Task> for Summary {
 
 impl ShownTask {
     #[must_use]
-    pub fn new(found: &TaskDetail, held: Option<ThrottleView>, remains: AttemptRemains) -> Self {
-        Self { reason: PostMortem::from(&found.task).reason, detail: Detail::new(found, held, remains) }
+    pub fn new(found: &TaskDetail, held: Option<ThrottleView>, mut remains: AttemptRemains) -> Self {
+        let (reason, transitions) = (PostMortem::from(&found.task).reason, remains.transitions());
+        Self { reason, transitions, detail: Detail::new(found, held, remains) }
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
     let config = sandbox::hide(config, place.url())?;
     for warning in config.secret_findings() {
-        say(&format!("warning: {}: {}", file.display(), warning.sentence));
+        warn(&format!("{}: {}", file.display(), warning.sentence));
     }
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);

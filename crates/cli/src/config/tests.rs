@@ -180,7 +180,7 @@ fn the_values_in_the_reference_are_the_defaults() {
     // Those without a default have an example.
     assert_eq!((shown.limits.queue_limit, shown.limits.key_concurrency), (Some(10_000), Some(2)));
     plain.limits = shown.limits.clone();
-    assert_eq!(shown.hooks.len(), 5, "one of each sort, and of each outcome");
+    assert_eq!(shown.hooks.len(), 9, "one of each sort, for each outcome");
     let usual = good(&pool("on_failed.webhook = \"http://a/\""));
     for hook in &shown.hooks {
         let [usual] = usual.pools[0].hooks.as_slice() else { panic!("one hook") };

@@ -364,6 +364,7 @@ impl Watch<'_> {
                     all_enqueued = true;
                 }
                 _ = ends.changed() => {}
+                Ok(()) = state.changed() => {}
                 _ = changes.wait() => {}
             }
             let found = self.node.troubles();

@@ -132,7 +132,7 @@ fn a_task_of_any_state_has_the_same_fields() {
         has_exactly(task, &SUMMARY);
         is_moment(&task["created_at"]);
         let shown = place.json(["show", task["id"].as_str().expect("an id")]);
-        has_exactly(&shown, &[&SUMMARY[..], &DETAIL, &["reason"]].concat());
+        has_exactly(&shown, &[&SUMMARY[..], &DETAIL, &["reason", "transitions"]].concat());
         for attempt in shown["attempts"].as_array().expect("a list") {
             has_exactly(attempt, &ATTEMPT);
             is_moment(&attempt["started_at"]);
@@ -153,6 +153,9 @@ fn a_task_of_any_state_has_the_same_fields() {
     let shown = place.json(["show", &failed.to_string()]);
     has_exactly(&shown["error"], &ERROR);
     assert_eq!(shown["reason"], "permanent");
+    let [end] = shown["transitions"].as_array().expect("a list").as_slice() else { panic!("{shown}") };
+    has_exactly(end, &["at", "state", "why", "run_at"]);
+    assert_eq!((&end["state"], &end["why"]), (&json!("failed"), &json!("permanent")));
     assert_eq!(
         place.json(["dead", "show", &failed.to_string()])["reason"],
         shown["reason"],

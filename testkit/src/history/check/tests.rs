@@ -372,7 +372,7 @@ fn worker(session: SessionId) -> WorkerRecord {
         failed: 0,
         task: None,
     };
-    WorkerRecord { session, worker, last_seen: NOW }
+    WorkerRecord { session, worker, tasks: 0, last_seen: NOW }
 }
 
 #[test]
