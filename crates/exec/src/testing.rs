@@ -15,6 +15,7 @@ use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventReceiver, event_channel};
 use crate::resources::Resources;
+use crate::secrets::{OutputRedaction, Secret, Secrets};
 use crate::steps::{StepError, StepLookup, StepStore, Steps};
 
 /// Events taken at once.
@@ -42,6 +43,8 @@ pub struct TestAttempt {
     work: Work,
     shared: Resources,
     saved: BTreeMap<String, String>,
+    session: Option<String>,
+    secrets: Vec<Secret>,
     cancelled: Cancelled,
 }
 
@@ -95,8 +98,14 @@ impl TestAttempt {
             grace: Duration::from_secs(5),
             folder: None,
         };
-        let (shared, saved) = (Resources::default(), BTreeMap::new());
-        Self { work, shared, saved, cancelled: Cancelled::No }
+        Self {
+            work,
+            shared: Resources::default(),
+            saved: BTreeMap::new(),
+            session: None,
+            secrets: Vec::new(),
+            cancelled: Cancelled::No,
+        }
     }
 
     /// Sets the number of the attempt, counted from one.
@@ -152,6 +161,23 @@ impl TestAttempt {
         self
     }
 
+    /// The session that an earlier attempt has reported.
+    #[must_use]
+    pub fn previous_session(mut self, id: impl Into<String>) -> Self {
+        self.session = Some(id.into());
+        self
+    }
+
+    /// A secret of the pool.
+    ///
+    /// # Panics
+    /// When the name is not like that of an environment variable, or the value is empty.
+    #[must_use]
+    pub fn secret(mut self, name: &str, value: &str) -> Self {
+        self.secrets.push(Secret::new(name, value).expect("a valid secret"));
+        self
+    }
+
     /// The attempt should stop, from the start.
     #[must_use]
     pub fn cancelled(mut self) -> Self {
@@ -165,11 +191,13 @@ impl TestAttempt {
         F: FnOnce(P, Context) -> R,
         R: Future<Output = Result<O, TaskError>>,
     {
-        let steps =
-            Arc::new(TestSteps(Mutex::new(SavedSteps { values: self.saved, begun: BTreeSet::new() })));
+        let saved = SavedSteps { values: self.saved, begun: BTreeSet::new(), session: self.session };
+        let steps = Arc::new(TestSteps(Mutex::new(saved)));
+        let secrets = Secrets::new(self.secrets, OutputRedaction::Off).expect("each has its own name");
         let (sender, receiver) = event_channel();
+        sender.redact(&secrets);
         let store: Arc<dyn StepStore> = Arc::clone(&steps) as Arc<dyn StepStore>;
-        let control = Control { steps: Steps::kept(store), ..Control::new(sender) };
+        let control = Control { steps: Steps::kept(store), secrets, ..Control::new(sender) };
         if self.cancelled == Cancelled::FromTheStart {
             control.cancel.cancel();
         }
@@ -210,6 +238,7 @@ struct TestSteps(Mutex<SavedSteps>);
 struct SavedSteps {
     values: BTreeMap<String, String>,
     begun: BTreeSet<String>,
+    session: Option<String>,
 }
 
 impl TestSteps {
@@ -231,6 +260,10 @@ impl StepStore for TestSteps {
 
     async fn done(&self) -> Result<Vec<(String, String)>, StepError> {
         Ok(self.lock().values.clone().into_iter().collect())
+    }
+
+    async fn previous_session(&self) -> Result<Option<String>, StepError> {
+        Ok(self.lock().session.clone())
     }
 
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {

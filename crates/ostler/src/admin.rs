@@ -10,7 +10,7 @@ use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::views::{Cursor, Filter, GoneWorker, Page, TaskDetail, TaskRef, WorkerRecord};
-use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE};
+use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE, Store};
 
 use crate::client::Client;
 use crate::error::WaitError;
@@ -75,17 +75,7 @@ impl Client {
     /// # Errors
     /// When the store cannot be read.
     pub async fn files(&self, id: TaskId) -> Result<Vec<TaskFile>, WaitError> {
-        let (mut files, mut query) = (Vec::new(), EventQuery::of(EventKind::File));
-        loop {
-            let events = self.store().read_events(id, query).await?;
-            let Some(newest) = events.last() else { return Ok(files) };
-            query.after = newest.number;
-            for event in events {
-                if let EventBody::File { path, size, sha256 } = event.body {
-                    files.push(TaskFile { token: event.token, path, size, sha256 });
-                }
-            }
-        }
+        Ok(files_of(self.store(), id).await?)
     }
 
     /// Returns the workers that serve the queue, in any process, as their nodes have last reported them.
@@ -222,6 +212,21 @@ pub struct TaskFile {
     pub size: u64,
     /// The SHA-256 of its content, in hexadecimal.
     pub sha256: String,
+}
+
+/// Reads the files that the attempts of a task have left.
+pub(crate) async fn files_of(store: &dyn Store, id: TaskId) -> Result<Vec<TaskFile>, Error> {
+    let (mut files, mut query) = (Vec::new(), EventQuery::of(EventKind::File));
+    loop {
+        let events = store.read_events(id, query).await?;
+        let Some(newest) = events.last() else { return Ok(files) };
+        query.after = newest.number;
+        for event in events {
+            if let EventBody::File { path, size, sha256 } = event.body {
+                files.push(TaskFile { token: event.token, path, size, sha256 });
+            }
+        }
+    }
 }
 
 /// The caller has decided already: a program is not asked.

@@ -373,13 +373,13 @@ impl Builder {
         } else {
             (resources, None)
         };
+        let store = self.source.open().await?;
         let (shared, mut pools) = (Arc::new(self.shared), Vec::with_capacity(plans.len()));
         for plan in plans {
-            pools.push(plan.build(&resources, &shared).await?);
+            pools.push(plan.build(&resources, &shared, &store.store).await?);
         }
         let first = pools[0].clone();
         let ids = ids()?;
-        let store = self.source.open().await?;
         let parts =
             NodeDeps { store: Arc::clone(&store.store), clock: Arc::new(SystemClock), ids: Arc::clone(&ids) };
         let name = self.name.unwrap_or_else(|| format!("pid {}", std::process::id()));

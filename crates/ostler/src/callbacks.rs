@@ -8,8 +8,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ostler_core::{Attempt, EndKind, Failure, Task, Timestamp};
 use ostler_runtime::EndListener;
+use ostler_store::Store;
 use ostler_store::outbox::{OutboxEntry, OutboxFilter};
 use ostler_store::views::TaskDetail;
+
+use crate::admin::{TaskFile, files_of};
 
 /// The outcome of an attempt, as passed to a callback.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +30,8 @@ pub struct AttemptEnded {
     /// The attempt: when it ran and for how long, and the session, prompt, tokens and cost of what it asked of a model. `None` if the
     /// task ended without one, as by its deadline.
     pub record: Option<Attempt>,
+    /// The files that the attempt left.
+    pub files: Vec<TaskFile>,
     /// How often this outcome was handed to a callback before. Above 0, that callback may have been called: its process died.
     pub earlier: u32,
 }
@@ -65,25 +70,38 @@ impl Callbacks {
     }
 
     /// Each as a listener of its pool.
-    pub(crate) fn into_listeners(self) -> Vec<Arc<dyn EndListener>> {
-        self.0.into_values().map(|callback| Arc::new(callback) as Arc<dyn EndListener>).collect()
+    pub(crate) fn into_listeners(self, store: &Arc<dyn Store>) -> Vec<Arc<dyn EndListener>> {
+        let listener = |callback| {
+            Arc::new(CallbackListener { callback, store: Arc::clone(store) }) as Arc<dyn EndListener>
+        };
+        self.0.into_values().map(listener).collect()
     }
 }
 
+/// Calls a callback for the ends that a node takes from the outbox.
+struct CallbackListener {
+    callback: OutcomeCallback,
+    store: Arc<dyn Store>,
+}
+
 #[async_trait]
-impl EndListener for OutcomeCallback {
+impl EndListener for CallbackListener {
     fn subscriber(&self) -> &str {
-        subscriber(self.what)
+        subscriber(self.callback.what)
     }
 
     fn wants(&self) -> OutboxFilter {
-        OutboxFilter::NONE.with(self.what)
+        OutboxFilter::NONE.with(self.callback.what)
     }
 
     async fn ended(&self, entry: OutboxEntry, found: TaskDetail) -> Result<(), String> {
         let OutboxEntry { attempt, at, failure, run_at: next_try, earlier, .. } = entry;
         let record = found.attempts.into_iter().find(|record| record.number == attempt);
-        (self.call)(AttemptEnded { task: found.task, attempt, at, failure, next_try, record, earlier }).await;
+        // A callback is called though the files cannot be read now.
+        let mut files = files_of(self.store.as_ref(), found.task.id).await.unwrap_or_default();
+        files.retain(|file| record.as_ref().is_some_and(|record| record.token == file.token));
+        let ended = AttemptEnded { task: found.task, attempt, at, failure, next_try, record, files, earlier };
+        (self.callback.call)(ended).await;
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! Guard: the executor of a pool with secrets. What its work says and how it ends passes here, before anything else sees it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{Failure, Outcome, WorkerId};
+use ostler_core::{Failure, Outcome, Overrides, WorkerId};
 use serde::de::IgnoredAny;
 
 use super::{OutputRedaction, Secrets};
@@ -50,6 +51,18 @@ impl Executor for Guarded {
 
     fn capacity(&self) -> Option<usize> {
         self.executor.capacity()
+    }
+
+    fn per_worker(&self) -> usize {
+        self.executor.per_worker()
+    }
+
+    fn slots(&self, worker: WorkerId) -> usize {
+        self.executor.slots(worker)
+    }
+
+    fn kind_options(&self) -> BTreeMap<String, Overrides> {
+        self.executor.kind_options()
     }
 
     async fn open(&self, worker: WorkerId) -> WorkerOpening {

@@ -1,8 +1,13 @@
 //! Tests of redaction: whatever the form of a value, and wherever a text is split.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ostler_core::{Id, Overrides, WorkerId};
 use proptest::prelude::*;
 
 use super::*;
+use crate::contract::{AttemptResult, Control, Executor, Served, Work};
 
 /// This many cases, always the same ones, with no files left behind.
 fn cases(cases: u32) -> proptest::test_runner::Config {
@@ -183,4 +188,37 @@ proptest! {
         }
         prop_assert_eq!(streamed(&all, text.as_bytes().chunks(chunk)), expected.as_bytes());
     }
+}
+
+/// An executor whose workers run several attempts at once.
+struct Shared;
+
+#[async_trait::async_trait]
+impl Executor for Shared {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    fn per_worker(&self) -> usize {
+        50
+    }
+
+    fn slots(&self, _worker: WorkerId) -> usize {
+        7
+    }
+
+    fn kind_options(&self) -> BTreeMap<String, Overrides> {
+        BTreeMap::from([("mail".to_owned(), Overrides { attempts: Some(5), ..Overrides::NONE })])
+    }
+
+    async fn run(&self, _: Work, _: Control) -> AttemptResult {
+        AttemptResult::cancelled()
+    }
+}
+
+#[test]
+fn a_pool_with_secrets_has_as_many_slots_and_the_same_options_as_one_without() {
+    let guarded = secrets(&[("KEY", "sk-123456789")]).guard(Arc::new(Shared));
+    assert_eq!((guarded.per_worker(), guarded.slots(WorkerId(Id::from_bits(1)))), (50, 7));
+    assert_eq!(guarded.kind_options(), Shared.kind_options());
 }

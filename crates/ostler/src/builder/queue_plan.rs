@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ostler_exec::{ByKind, Executor, Inline, Resources, Served, ThreadPolicy, Threads};
 use ostler_runtime::{PoolConfig, PoolSize, Prefetch, Unclassed};
+use ostler_store::Store;
 use ostler_store::calls::QueueChange;
 
 use super::secrets::SecretSettings;
@@ -66,19 +67,20 @@ impl QueuePlan {
         mut self,
         resources: &Resources,
         shared: &Arc<Resources>,
+        store: &Arc<dyn Store>,
     ) -> Result<PoolConfig, OpenError> {
         #[cfg(feature = "process")]
         if let Some(spec) = self.spec.take() {
             if self.has_handlers() {
                 return Err(OpenError::TwoSorts(self.queue));
             }
-            return self.build_spec(spec.as_ref(), resources).await;
+            return self.build_spec(spec.as_ref(), resources, store).await;
         }
         let _ = resources;
         let handlers = std::mem::take(&mut self.handlers).sharing(Arc::clone(shared));
         let local = std::mem::take(&mut self.local);
         if local.is_empty() {
-            return self.configure(Arc::new(handlers), WORKERS, Prefetch::usual);
+            return self.configure(store, Arc::new(handlers), WORKERS, Prefetch::usual);
         }
         let policy = match self.threads {
             Some(policy) => policy,
@@ -92,10 +94,11 @@ impl QueuePlan {
         // Threads have their own queue, and their tasks are seldom short.
         let no_prefetch = |_| Prefetch::Off;
         if handlers.served() == Served::Only(Vec::new()) {
-            return self.configure(Arc::new(threads), policy.threads.min(policy.most), no_prefetch);
+            let usual = policy.threads.min(policy.most);
+            return self.configure(store, Arc::new(threads), usual, no_prefetch);
         }
         let both = ByKind::new(handlers, threads);
-        self.configure(Arc::new(both), WORKERS.min(policy.most), no_prefetch)
+        self.configure(store, Arc::new(both), WORKERS.min(policy.most), no_prefetch)
     }
 
     /// The pool of a queue whose executor has settings of its own.
@@ -104,6 +107,7 @@ impl QueuePlan {
         self,
         spec: &dyn ostler_config::PoolSpec,
         resources: &Resources,
+        store: &Arc<dyn Store>,
     ) -> Result<PoolConfig, OpenError> {
         use ostler_config::{BuildContext, ClaimAhead, PoolDefaults};
         /// The default number of workers is that of the cores, but at most this.
@@ -118,13 +122,14 @@ impl QueuePlan {
             ClaimAhead::WhenShort => Prefetch::usual,
         };
         let usual = usize::try_from(PoolDefaults::by_cores(MOST_BY_CORES).max_workers).unwrap_or(1);
-        let pool = self.configure(executor, usual, prefetch)?;
+        let pool = self.configure(store, executor, usual, prefetch)?;
         // The start of a child is on disk before the child exists.
         Ok(PoolConfig { beginning: ostler_runtime::StartMode::Durable, ..pool })
     }
 
     fn configure(
         self,
+        store: &Arc<dyn Store>,
         executor: Arc<dyn Executor>,
         usual: usize,
         prefetch: impl FnOnce(usize) -> Prefetch,
@@ -143,7 +148,7 @@ impl QueuePlan {
             },
             settings: self.changes,
             unclassed: self.unclassed,
-            listeners: self.callbacks.into_listeners(),
+            listeners: self.callbacks.into_listeners(store),
             ..PoolConfig::new(self.queue, secrets.guard(executor), workers)
         })
     }

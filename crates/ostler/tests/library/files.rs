@@ -32,7 +32,11 @@ async fn files_that_a_handler_leaves_are_recorded_with_its_attempt() {
     let homeless = |(): (), ctx: Context| async move { ctx.file("a.txt").await };
     let once = Overrides { attempts: Some(1), base: Some(Duration::from_millis(5)), ..Overrides::NONE };
     let builder = ostler::open(folder.path().join("jobs.db")).expect("the store opens").defaults(once);
-    let builder = builder.handle("work", handler).handle("homeless", homeless);
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let builder = builder.handle("work", handler).handle("homeless", homeless).on_completed(move |ended| {
+        let _ = told.send(ended);
+        async {}
+    });
     let pool = builder.start().await.expect("the pool starts");
     let about = Submission { folder: work.to_str().map(Into::into), ..Submission::default() };
     let id = pool.submit_with("work", &(), about).await.expect("it is taken");
@@ -43,6 +47,9 @@ async fn files_that_a_handler_leaves_are_recorded_with_its_attempt() {
         events.into_iter().map(|event| event.body).filter(|body| body.kind() == EventKind::File).collect();
     let file = |path: &str| EventBody::File { path: path.into(), size: 3, sha256: SUM_OF_ABC.into() };
     assert_eq!(files, ["a.txt", "a.txt", "pages/b.txt"].map(file));
+    let ended = tokio::time::timeout(MAX_WAIT, heard.recv()).await.expect("in time").expect("it is called");
+    let paths: Vec<&str> = ended.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["a.txt", "a.txt", "pages/b.txt"], "the callback gets them");
     assert_eq!(std::fs::read(folder.path().join("beside")).expect("it is there"), b"no");
     let id = pool.submit("homeless", &()).await.expect("it is taken");
     let done = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.expect("in time").expect("it ends");
