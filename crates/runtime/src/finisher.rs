@@ -26,11 +26,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Finisher {
     sender: mpsc::Sender<QueuedReport>,
-    /// How many reports were ever queued.
+    count: ReportCount,
+    closed: CancellationToken,
+}
+
+/// Counts the reports of a node. Clones share the count.
+#[derive(Clone, Default)]
+pub(crate) struct ReportCount {
+    /// How many were ever queued.
     queued: Arc<AtomicU64>,
     /// How many of them are written, or never will be.
     written: watch::Sender<u64>,
-    closed: CancellationToken,
+}
+
+impl ReportCount {
+    /// The number of reports not written yet.
+    pub(crate) fn pending(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed).saturating_sub(*self.written.borrow())
+    }
+
+    /// Changes whenever reports were written.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
 }
 
 /// A report, and the attempt that it ends; `None` if it did not start.
@@ -42,15 +60,15 @@ impl Finisher {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         state: watch::Receiver<NodeState>,
-        written: watch::Sender<u64>,
+        count: ReportCount,
         held: HeldLeases,
         telemetry: Telemetry,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (sender, inbox) = mpsc::channel(MAX_WAITING);
         let closed = CancellationToken::new();
-        let writer =
-            ReportWriter { store, state, written: written.clone(), held, closed: closed.clone(), telemetry };
-        (Self { sender, queued: Arc::default(), written, closed }, tokio::spawn(writer.serve(inbox)))
+        let written = count.written.clone();
+        let writer = ReportWriter { store, state, written, held, closed: closed.clone(), telemetry };
+        (Self { sender, count, closed }, tokio::spawn(writer.serve(inbox)))
     }
 
     /// Queues the report of an attempt, waiting for room.
@@ -64,31 +82,31 @@ impl Finisher {
     }
 
     async fn send(&self, report: QueuedReport) {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.count.queued.fetch_add(1, Ordering::Relaxed);
         // The writer outlives all senders.
         let _ = self.sender.send(report).await;
     }
 
     /// Like [`hand_back`](Self::hand_back), without waiting. Returns false if there was no room.
     pub(crate) fn try_hand_back(&self, lease: Lease) -> bool {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.count.queued.fetch_add(1, Ordering::Relaxed);
         let taken = self.sender.try_send((Report::hand_back(lease), None)).is_ok();
         if !taken {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
+            self.count.queued.fetch_sub(1, Ordering::Relaxed);
         }
         taken
     }
 
     /// The number of reports not written yet.
     pub(crate) fn pending(&self) -> u64 {
-        self.queued.load(Ordering::Relaxed).saturating_sub(*self.written.borrow())
+        self.count.pending()
     }
 
     /// Waits until the reports that are queued now are written, or never will be: they are written in their order.
     pub(crate) async fn written_so_far(&self) {
-        let queued = self.queued.load(Ordering::Relaxed);
+        let queued = self.count.queued.load(Ordering::Relaxed);
         // The sender lives as long as `self`: the channel does not close.
-        let _ = self.written.subscribe().wait_for(|written| *written >= queued).await;
+        let _ = self.count.subscribe().wait_for(|written| *written >= queued).await;
     }
 
     /// No more reports follow.

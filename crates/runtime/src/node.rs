@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{InvalidConfig, NodeConfig};
-use crate::finisher::Finisher;
+use crate::finisher::{Finisher, ReportCount};
 use crate::handler_runtime::HandlerRuntimes;
 use crate::lifecycle::NodeLifecycle;
 use crate::node_handle::NodeHandle;
@@ -103,11 +103,11 @@ async fn begin(
     let health = StoreHealth::new(clock, lifecycle.clone(), config.store_news.clone(), telemetry.clone());
     let watched = WatchedStore { store: parts.store, health: health.clone(), telemetry: telemetry.clone() };
     let parts = NodeDeps { store: Arc::new(watched), ..parts };
-    let written = watch::Sender::new(0);
+    let reports = ReportCount::default();
     let (finisher, finishing) = Finisher::start(
         Arc::clone(&parts.store),
         lifecycle.watch(),
-        written.clone(),
+        reports.clone(),
         lifecycle.held.clone(),
         telemetry.clone(),
     );
@@ -137,7 +137,7 @@ async fn begin(
     };
     let supervisor = Some(tokio::spawn(supervisor.serve(first)));
     let handle =
-        NodeHandle { requests, store, present, lifecycle, written, stopper, sizes, health, telemetry };
+        NodeHandle { requests, store, present, lifecycle, reports, stopper, sizes, health, telemetry };
     Ok((handle, Sessions { wish, supervisor }))
 }
 

@@ -8,6 +8,7 @@ use ostler_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::{InvalidConfig, PoolConfig, TakeOver};
+use crate::finisher::ReportCount;
 use crate::lifecycle::{NodeLifecycle, NodeState};
 use crate::node::{Drained, Stopper};
 use crate::pool_requests::{AddPoolError, PoolRequest};
@@ -26,7 +27,7 @@ pub struct NodeHandle {
     pub(crate) store: Weak<dyn Store>,
     pub(crate) present: Arc<CurrentSession>,
     pub(crate) lifecycle: NodeLifecycle,
-    pub(crate) written: watch::Sender<u64>,
+    pub(crate) reports: ReportCount,
     pub(crate) stopper: Stopper,
     pub(crate) sizes: Sizes,
     pub(crate) health: StoreHealth,
@@ -49,7 +50,7 @@ impl NodeHandle {
     /// Changes whenever this node has written outcomes: a hint to query again.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<u64> {
-        self.written.subscribe()
+        self.reports.subscribe()
     }
 
     /// The number of running attempts.
@@ -64,10 +65,12 @@ impl NodeHandle {
         self.sizes.most()
     }
 
-    /// The number of tasks that this node runs, has claimed, or has reserved a worker for.
+    /// The number of tasks that this node runs, has claimed, has reserved a worker for, or has yet to write the outcome of.
     #[must_use]
     pub fn occupied(&self) -> usize {
-        self.present.lock().worker_sets.all().iter().map(WorkerSet::occupied).sum()
+        // In this order: a report is queued before its worker is free.
+        let workers: usize = self.present.lock().worker_sets.all().iter().map(WorkerSet::occupied).sum();
+        workers.saturating_add(usize::try_from(self.reports.pending()).unwrap_or(usize::MAX))
     }
 
     /// How many workers of the pool of this queue are free, as configured or resized. None without such a pool.

@@ -198,7 +198,7 @@ fn tables_that_are_dropped_end_the_node() {
         let (client, connection) = connect(url, NoTls).await.expect("a connection");
         tokio::spawn(connection);
         let until = Instant::now() + MAX_WAIT;
-        // The node's statements lock several tables, in an order that is not that of DROP: the server may choose the DROP to end the deadlock.
+        // The node's statements lock several tables, in another order than DROP: the server may end the DROP to break a deadlock.
         while let Err(error) = client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await {
             assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error}");
             assert!(Instant::now() < until, "it is not dropped");
