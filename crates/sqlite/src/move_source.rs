@@ -38,18 +38,18 @@ const FENCED: [&str; 11] = [
     "ack_outbox",
     "command",
 ];
-/// Verbs on what is not carried: running attempts may go on to ask their breakers.
-const STAYING: [&str; 1] = ["call_breaker"];
+/// Running attempts may go on to ask their breakers, which are copied when none runs any more.
+const ASKED: [&str; 1] = ["call_breaker"];
 /// Verbs of the move itself.
 const OURS: [&str; 4] = ["set_out", "freeze", "go", "stay"];
 
 /// Whether a verb is still served.
 pub(crate) fn admits(stage: MoveStage, verb: &str) -> bool {
-    let fenced = || FENCED.contains(&verb) || STAYING.contains(&verb) || OURS.contains(&verb);
+    let fenced = || FENCED.contains(&verb) || OURS.contains(&verb);
     match stage {
         MoveStage::Staying => true,
         // The death of a node during the move is detected as usual.
-        MoveStage::Leaving => fenced() || verb == "expire",
+        MoveStage::Leaving => fenced() || ASKED.contains(&verb) || verb == "expire",
         MoveStage::Frozen | MoveStage::Gone => fenced(),
     }
 }
@@ -291,8 +291,8 @@ mod tests {
     use super::*;
     use crate::schema::MIGRATIONS;
 
-    /// Tables that stay behind: the record of the move itself, tables that only live nodes use, and what breakers have observed.
-    const STAYS: [&str; 5] = ["call_breaker", "departure", "gone_worker", "orders", "worker"];
+    /// Tables that stay behind: the record of the move itself, and tables that only live nodes use.
+    const STAYS: [&str; 3] = ["departure", "orders", "worker"];
     /// Columns that stay behind: only a live node has use for them.
     const STAYS_OF_SESSION: [&str; 2] = ["expires_at", "host"];
 

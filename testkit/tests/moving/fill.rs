@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use ostler_conformance::one_of_each;
 use ostler_core::{
-    BreakerPolicy, ErrorClass, EventBody, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides,
-    Priority, Rate, SessionId, TaskId, Trip,
+    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, EventBody, Failure, JobId, Missed,
+    OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate, SessionId, TaskId, Trip, Worker,
+    WorkerState,
 };
+use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{
     Claim, ClaimAnswer, Claimed, Kinds, NewStep, NewTask, Prune, QueueChange, Report, Start,
 };
@@ -41,6 +43,29 @@ pub(crate) struct Filled {
     pub(crate) session: SessionId,
 }
 
+fn worker(ids: &Ids, clock: &ManualClock) -> Worker {
+    Worker {
+        id: ids.worker(),
+        pool: QUEUE.to_owned(),
+        pid: Some(7),
+        state: WorkerState::Idle,
+        memory_bytes: Some(1 << 20),
+        started_at: clock.now(),
+        done: 3,
+        failed: 1,
+        task: None,
+    }
+}
+
+/// Opens a breaker around calls.
+async fn trip_breaker(store: &dyn Store) {
+    let policy = BreakerPolicy { trip: Trip::Consecutive(1), reset: LONG };
+    let failed = CallResult { admission: CallAdmission::Usual, verdict: CallVerdict::Failure };
+    for what in [BreakerUse::Ask, BreakerUse::Report(failed)] {
+        assert_eq!(store.call_breaker("stripe", policy, what).await, Ok(Pass::Go));
+    }
+}
+
 /// Fills a store, and leaves a node on it that holds some tasks.
 pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     let ids = Ids::new(7);
@@ -51,7 +76,9 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
     let gone = ids.new_session("gone", LONG);
     let gone_id = gone.id;
     store.join(gone).await.expect("join answers");
+    store.report(gone_id, vec![worker(&ids, clock)], Vec::new()).await.expect("report answers");
     store.leave(gone_id).await.expect("leave answers");
+    trip_breaker(store).await;
 
     // Finished tasks: completed, failed, cancelled, late, and some that were pruned and are only counted.
     let ended = enqueue(store, ids.new_tasks(5, QUEUE, "send")).await;

@@ -102,7 +102,9 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
         | Table::Conversation
         | Table::Outbox
         | Table::Schedule
-        | Table::Job => ("", ""),
+        | Table::Job
+        | Table::GoneWorker
+        | Table::CallBreaker => ("", ""),
     }
 }
 

@@ -34,6 +34,10 @@ pub enum Table {
     Outbox,
     Schedule,
     Job,
+    /// The last records of workers that are gone.
+    GoneWorker,
+    /// Breakers around calls of handlers.
+    CallBreaker,
 }
 
 /// The type of a column.
@@ -85,7 +89,7 @@ const fn numbers(name: &'static str) -> Column {
 
 impl Table {
     /// All tables, in the order in which they are copied: a row comes after those that it refers to.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Queue,
         Self::Lane,
         Self::Session,
@@ -103,6 +107,8 @@ impl Table {
         Self::Outbox,
         Self::Schedule,
         Self::Job,
+        Self::GoneWorker,
+        Self::CallBreaker,
     ];
 
     /// The name, in both stores.
@@ -126,6 +132,8 @@ impl Table {
             Self::Outbox => "outbox",
             Self::Schedule => "schedule",
             Self::Job => "job",
+            Self::GoneWorker => "gone_worker",
+            Self::CallBreaker => "call_breaker",
         }
     }
 
@@ -142,7 +150,9 @@ impl Table {
             | Self::Freed
             | Self::Outbox
             | Self::Schedule
-            | Self::Job => 1,
+            | Self::Job
+            | Self::GoneWorker
+            | Self::CallBreaker => 1,
             Self::Chunk => 3,
             Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event | Self::Conversation => 2,
         }
@@ -169,6 +179,8 @@ impl Table {
             Self::Outbox => OUTBOX,
             Self::Schedule => SCHEDULE,
             Self::Job => JOB,
+            Self::GoneWorker => GONE_WORKER,
+            Self::CallBreaker => CALL_BREAKER,
         }
     }
 }
@@ -337,3 +349,21 @@ const JOB: &[Column] = &[
     number("made_at"),
     number("cancelled_at"),
 ];
+
+const GONE_WORKER: &[Column] = &[
+    number("number"),
+    id("session"),
+    text("node"),
+    id("id"),
+    text("pool"),
+    number("pid"),
+    number("state"),
+    number("memory_bytes"),
+    number("started_at"),
+    number("done"),
+    number("failed"),
+    number("how"),
+    number("gone_at"),
+];
+
+const CALL_BREAKER: &[Column] = &[text("name"), text("state"), number("changed_at")];
