@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::supervisor::descendants;
 
-/// Looks at the CPU time in the time after which an attempt is stuck: so many, and one that finds it.
+/// How often the CPU time is read before an attempt counts as stuck; the last look finds it.
 const LOOKS: u32 = 4;
 /// The shortest time between two looks: each reads /proc.
 const SHORTEST: Duration = Duration::from_millis(20);

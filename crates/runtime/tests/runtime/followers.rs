@@ -45,7 +45,7 @@ impl Scene {
     }
 }
 
-/// Follows a task from behind this event on, until it has read so many events; fewer if the task ended before.
+/// Follows a task from behind this event on, until it has read `most` events, or the task has ended.
 async fn follow(store: &dyn Store, task: TaskId, after: u64, most: usize) -> Vec<Event> {
     let mut changes = store.changes();
     let mut events: Vec<Event> = Vec::new();

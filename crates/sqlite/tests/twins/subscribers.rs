@@ -17,7 +17,7 @@ use ostler_testkit::{Ids, MAX_WAIT, Twin, Voice, scratch};
 
 const FOLDER: &str = "OSTLER_TEST_FOLDER";
 const NAME: &str = "OSTLER_TEST_SUBSCRIBER";
-/// After so many batches the process stops between the delivery and the acknowledgement, to be killed there.
+/// The number of batches after which the process stops between the delivery and the acknowledgement, to be killed there.
 const BATCHES: &str = "OSTLER_TEST_BATCHES";
 const SEED: &str = "OSTLER_TEST_SEED";
 const QUEUE: &str = "mail";
