@@ -69,7 +69,9 @@ pub(crate) async fn run(folder: &Path) -> Result<(u64, StateName), Box<dyn std::
         assert_eq!(client.wait_as::<u32>(id).await?, 3);
     }
     let endless = Run { max_iterations: u32::MAX, ..run };
-    let about = Submission { folder: Some(folder.display().to_string()), ..Submission::default() };
+    let own = folder.join("endless");
+    std::fs::create_dir_all(&own)?;
+    let about = Submission { folder: Some(own.display().to_string()), ..Submission::default() };
     let cancelled = client.submit_with("run", &endless, about).await?;
     client.cancel(cancelled).await?;
     let state = client.wait(cancelled).await?.state.name();
