@@ -20,7 +20,7 @@ pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
     PoolSpec, SpecObject, WritablePath,
 };
-pub use section::{ConfigReader, FoundValue, Section, nearest};
+pub use section::{ConfigReader, FoundValue, SecretValues, Section, nearest};
 
 /// This many cases, always the same ones, with no files left behind.
 #[cfg(test)]

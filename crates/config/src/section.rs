@@ -22,10 +22,18 @@ const MAX_DISTANCE: usize = 3;
 /// Longer keys get no suggestion.
 const MAX_GUESSED_BYTES: usize = 64;
 
+/// Whether the values of secrets are read. A command that runs no work needs none, and may not have them in its environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretValues {
+    Read,
+    LeftOut,
+}
+
 /// The state of reading one file.
 pub struct ConfigReader<'a> {
     text: &'a str,
     env: &'a dyn Fn(&str) -> Option<String>,
+    secrets: SecretValues,
     faults: RefCell<Vec<ConfigFault>>,
     /// Every key that was asked for, and whether it was present.
     asked: RefCell<Vec<(String, bool)>>,
@@ -34,7 +42,14 @@ pub struct ConfigReader<'a> {
 impl<'a> ConfigReader<'a> {
     #[must_use]
     pub fn new(text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { text, env, faults: RefCell::default(), asked: RefCell::default() }
+        let (faults, asked) = (RefCell::default(), RefCell::default());
+        Self { text, env, secrets: SecretValues::Read, faults, asked }
+    }
+
+    /// Reads the values of secrets, or leaves them out.
+    #[must_use]
+    pub fn secrets(self, secrets: SecretValues) -> Self {
+        Self { secrets, ..self }
     }
 
     /// Records a fault at this byte offset.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ostler_config::SecretValues;
+
 use super::Console;
 use crate::args;
 use crate::config::{self, Config, ConfigError};
@@ -36,7 +38,16 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
 
 /// Reads a config file, with the variables of this process.
 pub(super) fn read(path: &Path) -> Result<Config, ConfigError> {
-    config::read(path, &|name| std::env::var(name).ok(), POOL_KINDS)
+    with_secrets(path, SecretValues::Read)
+}
+
+/// Reads a config file for where its store is. The variables of its secrets need not be set.
+pub(super) fn of_store(path: &Path) -> anyhow::Result<Config> {
+    with_secrets(path, SecretValues::LeftOut).map_err(|error| refused(Code::BadInput, error.to_string()))
+}
+
+fn with_secrets(path: &Path, secrets: SecretValues) -> Result<Config, ConfigError> {
+    config::read(path, &|name| std::env::var(name).ok(), POOL_KINDS, secrets)
 }
 
 /// Reads a config file, which must be valid.

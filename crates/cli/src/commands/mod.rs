@@ -61,7 +61,7 @@ impl Console {
     /// The store of this command.
     fn place(&self) -> anyhow::Result<StoreLocation> {
         self.place_by(|| match config::here() {
-            Some(path) => Ok(Some(config::required(&path)?)),
+            Some(path) => Ok(Some(config::of_store(&path)?)),
             None => Ok(None),
         })
     }

@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, Section};
+use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, SecretValues, Section};
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_exec::{Secret, Secrets};
 use ostler_postgres::Failover;
@@ -178,6 +178,7 @@ pub(crate) fn read(
     path: &Path,
     env: &dyn Fn(&str) -> Option<String>,
     kinds: Kinds<'_>,
+    secrets: SecretValues,
 ) -> Result<Config, ConfigError> {
     let origin = path.display().to_string();
     let unreadable = |why: String| ConfigError::Unreadable { path: origin.clone(), why };
@@ -196,7 +197,8 @@ pub(crate) fn read(
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
         unreadable(format!("not UTF-8 text, at line {line}"))
     })?;
-    let mut config = parse(&text, &origin, env, kinds)?;
+    let reading = ConfigReader::new(&text, env).secrets(secrets);
+    let mut config = finish(reading, &text, &origin, kinds)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.store = config.store.map(|store| store.beside(folder));
     config.pools.iter_mut().for_each(|pool| pool.executor.beside(folder));
@@ -219,13 +221,22 @@ fn why_unread(error: &std::io::Error) -> String {
 }
 
 /// Parses a config. `origin` names the source in messages.
+#[cfg(test)]
 pub(crate) fn parse(
     text: &str,
     origin: &str,
     env: &dyn Fn(&str) -> Option<String>,
     kinds: Kinds<'_>,
 ) -> Result<Config, ConfigErrors> {
-    let reading = ConfigReader::new(text, env);
+    finish(ConfigReader::new(text, env), text, origin, kinds)
+}
+
+fn finish(
+    reading: ConfigReader<'_>,
+    text: &str,
+    origin: &str,
+    kinds: Kinds<'_>,
+) -> Result<Config, ConfigErrors> {
     let config = document(&reading, text, kinds);
     let faults = reading.into_faults();
     if faults.is_empty() { Ok(config) } else { Err(ConfigErrors::new(origin, faults)) }

@@ -533,7 +533,7 @@ fn a_file_is_read_and_its_paths_begin_beside_it() {
     let folder = scratch();
     let path = folder.path().join("ostler.toml");
     std::fs::write(&path, "store = \"data/ostler.db\"").expect("it can be written");
-    let config = read(&path, &env, POOL_KINDS).expect("it is a config");
+    let config = read(&path, &env, POOL_KINDS, SecretValues::Read).expect("it is a config");
     assert_eq!(config.store, Some(StoreUrl::Sqlite(folder.path().join("data/ostler.db"))));
 }
 
@@ -552,8 +552,10 @@ fn a_file_that_cannot_be_a_config_is_refused_in_a_sentence() {
         (write("large.toml", &vec![b'#'; (1 << 20) + 1]), "large.toml: larger than 1MiB"),
         (write("wrong.toml", b"\nnmae = \"a\""), "wrong.toml:2: nmae: unknown key"),
     ] {
-        let error = read(Path::new(&path), &env, POOL_KINDS).expect_err("it should be refused").to_string();
+        let error = read(Path::new(&path), &env, POOL_KINDS, SecretValues::Read)
+            .expect_err("it should be refused")
+            .to_string();
         assert!(error.contains(sentence), "{error}");
     }
-    assert!(read(&write("full.toml", &vec![b'#'; 1 << 20]), &env, POOL_KINDS).is_ok());
+    assert!(read(&write("full.toml", &vec![b'#'; 1 << 20]), &env, POOL_KINDS, SecretValues::Read).is_ok());
 }

@@ -113,6 +113,9 @@ fn a_check_a_doctor_and_an_error_name_secrets_and_have_no_values() {
     );
     let unset = ran(&mut place.command(["up"]));
     unset.is_refused(2, "secrets.API_KEY cannot be read: the variable REAL_KEY is not set");
+    // What runs no work needs no secrets.
+    let id = place.done(["submit", "shell", "run"]);
+    assert_eq!(place.json(["show", id.trim()])["state"], "queued");
     for answer in [checked, examined, unset] {
         assert!(!answer.out.contains("4711") && !answer.err.contains("4711"), "{answer:?}");
     }

@@ -8,7 +8,7 @@ use ostler_core::visible;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{ConfigReader, Section};
+use super::{ConfigReader, SecretValues, Section};
 use crate::duration::{self, short};
 use crate::expand::expand;
 use crate::size;
@@ -129,11 +129,14 @@ impl<'a> FoundValue<'a> {
         }
     }
 
-    /// A string with its variables replaced, which no message repeats.
+    /// A string with its variables replaced, which no message repeats. `None` without a fault if secrets are left out.
     pub fn secret(&self) -> Option<String> {
         let Some(text) = self.value.get_ref().as_str() else {
             return self.refuse("must be a string in quotes, such as \"${API_KEY}\"");
         };
+        if self.reading.secrets == SecretValues::LeftOut {
+            return None;
+        }
         expand(text, self.reading.env)
             .map_err(|error| self.refuse::<()>(format!("cannot be read: {error}")))
             .ok()

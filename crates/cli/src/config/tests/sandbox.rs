@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ostler_config::PoolSpec;
+use ostler_config::{PoolSpec, SecretValues};
 use ostler_process::sandbox::{Attributes, Network, Sandbox};
 use ostler_process::{CommandPolicy, Folders, ProcessPolicy};
 use ostler_testkit::scratch;
@@ -94,7 +94,7 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
     let lines =
         "folder = \"start\"\nfolders = \"/each\"\nsandbox = { read = [\"r\", \"/usr\"], write = [\"../w\"] }";
     std::fs::write(&file, pool(lines)).expect("a file");
-    let config = super::super::read(&file, &|_| None, POOL_KINDS).expect("it is right");
+    let config = super::super::read(&file, &|_| None, POOL_KINDS, SecretValues::Read).expect("it is right");
     let policy: &CommandPolicy = policy(&config.pools[0]);
     let at = |name: &str| -> PathBuf { Path::new(folder.path()).join(name) };
     let guarded = vec![at("../w"), "/each/shell".into()];
@@ -117,7 +117,9 @@ fn task_folders_that_another_sandbox_reaches_are_refused() {
         let pool =
             |name, lines| format!("[pool.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n{lines}\n");
         std::fs::write(&file, pool("one", one) + &pool("other", other)).expect("a file");
-        super::super::read(&file, &|_| None, POOL_KINDS).map(|_| ()).map_err(|error| error.to_string())
+        super::super::read(&file, &|_| None, POOL_KINDS, SecretValues::Read)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     };
     for (one, other) in [
         ("folders = \"work\"\nsandbox = true", "folders = \"work\"\nsandbox = true"),

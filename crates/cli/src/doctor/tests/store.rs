@@ -4,6 +4,7 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ostler_config::SecretValues;
 use ostler_ops::doctor::facts::{ContainedBy, DiskSpace, DoctorFacts, Site, SiteFacts, StoreLook};
 use ostler_ops::doctor::findings;
 use ostler_sqlite::{Options, Sqlite, integrity};
@@ -232,7 +233,7 @@ async fn a_config_that_does_not_parse_is_told() {
     let mut world = World::new();
     let path = world.files.folder().join("ostler.toml");
     std::fs::write(&path, "shutdown_timeout = 5\nstroe = \"x\"").expect("it can be written");
-    world.config = Some(config::read(&path, &no_env, POOL_KINDS));
+    world.config = Some(config::read(&path, &no_env, POOL_KINDS, SecretValues::Read));
     let finding = only(world.findings().await, "config-broken");
     says(&finding, "missing unit", "ostler config --check");
     says(&finding, "did you mean store?", "ostler config --default");
