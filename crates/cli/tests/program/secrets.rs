@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::ostler::{Place, Ran, Running, ran};
 
-const VALUE: &str = "sk-T0pS3cret/\"é\"-4711";
+const VALUE: &str = "sk-T0pS3cret/\"é\"-l4st.w0rd";
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
 
 /// A place with a pool of commands and a pool of workers that have a secret.
@@ -52,7 +52,8 @@ fn files_with(folder: &Path, text: &[u8]) -> Vec<String> {
 }
 
 fn nothing_has_the_value(place: &Place) {
-    for part in [VALUE.as_bytes(), b"T0pS3cret", b"4711", &serde_json::to_vec(VALUE).expect("a text")[1..20]]
+    for part in
+        [VALUE.as_bytes(), b"T0pS3cret", b"l4st.w0rd", &serde_json::to_vec(VALUE).expect("a text")[1..20]]
     {
         assert_eq!(files_with(place.folder(), part), Vec::<String>::new());
     }
@@ -77,13 +78,13 @@ fn no_file_of_the_store_has_a_value_whatever_becomes_of_the_tasks() {
     let died = run(&place, &["submit", "docs", "k", "--wait", "--key", "died", "--payload", &dies]);
     assert_eq!(died.code, Some(1), "{died:?}");
     for answer in [&failed, &told, &died] {
-        assert!(answer.err.contains("[secret API_KEY]") && !answer.err.contains("4711"), "{answer:?}");
+        assert!(answer.err.contains("[secret API_KEY]") && !answer.err.contains("l4st.w0rd"), "{answer:?}");
     }
     for (key, queue) in [("dead", "shell"), ("told", "docs"), ("died", "docs")] {
         let key = format!("key:{key}");
         for command in ["show", "logs"] {
             let shown = run(&place, &[command, &key, "--queue", queue]);
-            assert!(shown.out.contains("[secret API_KEY]") && !shown.out.contains("4711"), "{shown:?}");
+            assert!(shown.out.contains("[secret API_KEY]") && !shown.out.contains("l4st.w0rd"), "{shown:?}");
         }
     }
     nothing_has_the_value(&place);
@@ -117,6 +118,6 @@ fn a_check_a_doctor_and_an_error_name_secrets_and_have_no_values() {
     let id = place.done(["submit", "shell", "run"]);
     assert_eq!(place.json(["show", id.trim()])["state"], "queued");
     for answer in [checked, examined, unset] {
-        assert!(!answer.out.contains("4711") && !answer.err.contains("4711"), "{answer:?}");
+        assert!(!answer.out.contains("l4st.w0rd") && !answer.err.contains("l4st.w0rd"), "{answer:?}");
     }
 }
