@@ -58,7 +58,7 @@ pub enum Reason {
     NoResult,
     /// It completed without an answer.
     NoAnswer,
-    /// Anything else.
+    /// The stream, the exit code and stderr match none of the reasons above.
     Unknown,
 }
 

@@ -55,7 +55,7 @@ pub enum VersionError {
 /// The version from the output of `PROGRAM --version`; `None` for a plain command, which has none.
 ///
 /// # Errors
-/// When the program is missing, too old, or something else.
+/// When the program is missing, is older than this crate supports, or is another program of that name.
 pub fn probe(
     dialect: Dialect,
     program: &str,

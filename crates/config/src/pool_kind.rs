@@ -57,8 +57,8 @@ pub struct PoolCommon<'a> {
     pub grace: Duration,
     /// The largest output that a store accepts, in bytes.
     pub output_limit: u64,
-    /// The secrets of the pool: an executor of children passes them as variables. What is recorded of the work is redacted for every
-    /// kind; an executor that cuts texts redacts them before.
+    /// The secrets of the pool. An executor with child processes sets them as environment variables. The node redacts what it records,
+    /// for every kind; an executor that shortens a text redacts it first.
     pub secrets: &'a Secrets,
 }
 

@@ -61,7 +61,7 @@ async fn an_end_wakes_a_watcher_of_another_connection(s: &Scene) {
             return;
         }
     }
-    panic!("no end was told");
+    panic!("the end of a task did not wake the watcher");
 }
 
 async fn an_event_wakes_a_watcher_of_another_connection(s: &Scene) {
@@ -74,7 +74,7 @@ async fn an_event_wakes_a_watcher_of_another_connection(s: &Scene) {
             return;
         }
     }
-    panic!("no event was told");
+    panic!("an event did not wake the watcher");
 }
 
 async fn a_failure_wakes_a_watcher_of_another_connection(s: &Scene) {

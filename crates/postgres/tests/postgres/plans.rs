@@ -6,7 +6,7 @@ use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Claim, Fenced, Kinds, NewSession, NewTask, Prune, QueueChange, Replay, Retention};
 use ostler_store::unique::Unique;
 use ostler_store::{Stats, Store, Totals};
-use ostler_testkit::{MAX_WAIT, PrivatePostgres};
+use ostler_testkit::{Ids, MAX_WAIT, PrivatePostgres};
 
 const NODE: SessionId = SessionId(Id::from_bits(9));
 
@@ -19,16 +19,7 @@ async fn no_statement_is_compiled_which_takes_a_hundred_times_as_long_as_to_carr
     let url = format!("host={} user=ostler dbname=ostler options='{TELLING}'", server.folder().display());
     let options = Options { schema: "planned".to_owned(), ..Options::default() };
     let store = Postgres::open(&url, options).await.expect("the store opens");
-    let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession {
-        id: NODE,
-        name,
-        host: "stable-1".to_owned(),
-        pid: 1,
-        version,
-        ttl: MAX_WAIT,
-        settings: "{}".to_owned(),
-    };
+    let node = NewSession { id: NODE, ..Ids::new(9).new_session("stable", MAX_WAIT) };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     // A queue with a limit, whose tasks are counted.
     store.configure("mail", vec![QueueChange::Limit(Some(10))]).await.expect("configure answers");

@@ -8,7 +8,7 @@ use ostler_postgres::tokio_postgres::{Client, NoTls, connect};
 use ostler_postgres::{Options, Postgres};
 use ostler_store::calls::{Fenced, NewSession, Renewed};
 use ostler_store::{Error, ErrorKind, Store};
-use ostler_testkit::{MAX_WAIT, PrivatePostgres, Proxy};
+use ostler_testkit::{Ids, MAX_WAIT, PrivatePostgres, Proxy};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
@@ -123,16 +123,7 @@ async fn a_server_without_encryption_is_refused_when_it_is_required() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heart_is_known_by_its_connection_also_when_that_is_encrypted() {
     let store = open(&url("localhost", "sslmode=require"), "heartbeat").await.expect("it opens");
-    let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession {
-        id: NODE,
-        name,
-        host: "stable-1".to_owned(),
-        pid: 1,
-        version,
-        ttl: MAX_WAIT,
-        settings: "{}".to_owned(),
-    };
+    let node = NewSession { id: NODE, ..Ids::new(9).new_session("stable", MAX_WAIT) };
     assert_eq!(store.join(node).await, Ok(Fenced::Recorded));
     assert!(matches!(store.renew(NODE, &[]).await, Ok(Renewed::Held { .. })));
     let asked = "SELECT s.ssl FROM pg_stat_ssl s JOIN heartbeat.session n ON n.heart_pid = s.pid";

@@ -10,7 +10,7 @@ use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewSession, NewTask, QueueC
 use ostler_store::unique::Unique;
 use ostler_store::views::{Filter, TaskRef};
 use ostler_store::{ErrorKind, Store};
-use ostler_testkit::{MAX_WAIT, PrivatePostgres};
+use ostler_testkit::{Ids, MAX_WAIT, PrivatePostgres};
 
 const NODE: SessionId = SessionId(Id::from_bits(99));
 
@@ -41,16 +41,7 @@ async fn claim(store: &Postgres, limit: usize) -> Vec<ostler_store::calls::Claim
 }
 
 async fn join(store: &Postgres) {
-    let (name, version) = ("stable".to_owned(), "1".to_owned());
-    let node = NewSession {
-        id: NODE,
-        name,
-        host: "stable-1".to_owned(),
-        pid: 1,
-        version,
-        ttl: MAX_WAIT,
-        settings: "{}".to_owned(),
-    };
+    let node = NewSession { id: NODE, ..Ids::new(9).new_session("stable", MAX_WAIT) };
     store.join(node).await.expect("join answers");
 }
 
