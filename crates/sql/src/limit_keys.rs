@@ -119,15 +119,19 @@ async fn settle_by_cap<T: Tx>(tx: &mut T, limit: i64, cap: u32) -> Result<(), T:
                 park(tx, limit, &worst, Wait::Concurrency).await?;
                 continue;
             }
-            Admission::Park => (best_parked(tx, limit).await?, worst_ready(tx, limit).await?),
+            Admission::Park => {
+                // Usually no task waits for a place.
+                let Some(best) = best_parked(tx, limit).await? else { return Ok(()) };
+                (best, worst_ready(tx, limit).await?)
+            }
         };
         // Every place is taken. Swap a ready task for a better-ranked parked one.
-        match (best, worst) {
-            (Some(best), Some(worst)) if (best.rank, best.slot) < (worst.rank, worst.slot) => {
+        match worst {
+            Some(worst) if (best.rank, best.slot) < (worst.rank, worst.slot) => {
                 park(tx, limit, &worst, Wait::Concurrency).await?;
                 let_in(tx, limit, &best).await?;
             }
-            (Some(_) | None, Some(_) | None) => return Ok(()),
+            Some(_) | None => return Ok(()),
         }
     }
 }
