@@ -6,6 +6,7 @@
 //! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work.
 //! - [`action`]: results of actions.
 //! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
+//! - [`transcript_page`]: the events of a task as an HTML page, for people.
 //!
 //! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
 //! out. The core crate and the store know nothing of these types.
@@ -23,3 +24,4 @@ pub mod schedule;
 pub mod system;
 pub mod task;
 pub mod time;
+pub mod transcript_page;

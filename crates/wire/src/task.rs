@@ -342,7 +342,7 @@ impl AttemptView {
 }
 
 /// The class of a failure is part of its error; the state is only `failed`.
-const fn ending(ending: Ending) -> &'static str {
+pub(crate) const fn ending(ending: Ending) -> &'static str {
     match ending {
         Ending::Success => "completed",
         Ending::Failed(_) => "failed",

@@ -217,6 +217,9 @@ pub(crate) struct Logs {
     /// Also print the lines of an agent as it wrote them
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Print one HTML page with all attempts and events, to keep or to send: ostler logs ID --html > task.html
+    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    pub(crate) html: bool,
 }
 
 /// Tasks by name or by filter.

@@ -3,8 +3,11 @@
 use ostler_core::EventKind;
 use ostler_ops::logs::{LogPage, LogTail};
 use ostler_ops::tasks;
+use ostler_store::Store;
 use ostler_store::events::Event;
+use ostler_store::views::TaskDetail;
 use ostler_wire::event::{EventView, line};
+use ostler_wire::transcript_page;
 
 use super::{Console, task_name};
 use crate::args::Logs;
@@ -15,10 +18,13 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let which = task_name::of_one(store.as_ref(), &logs.one).await?;
-    let id = tasks::find(store.as_ref(), &which).await?.task.id;
-    let mut changes = store.changes();
-    let tail = LogTail::new(id, 0);
+    let found = tasks::find(store.as_ref(), &which).await?;
+    let tail = LogTail::new(found.task.id, 0);
     let mut tail = if logs.raw { tail.with_raw() } else { tail };
+    if logs.html {
+        return page(console, store.as_ref(), &found, tail).await;
+    }
+    let mut changes = store.changes();
     let mut lines = Lines::default();
     loop {
         match tail.next(store.as_ref()).await? {
@@ -32,6 +38,31 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
             }
         }
     }
+}
+
+/// Prints the events so far as an HTML page.
+async fn page(
+    console: &Console,
+    store: &dyn Store,
+    found: &TaskDetail,
+    mut tail: LogTail,
+) -> anyhow::Result<Code> {
+    console.out.task_text(&transcript_page::head(found))?;
+    let mut attempts = found.attempts.iter().peekable();
+    while let LogPage::Events(events) = tail.next(store).await? {
+        let mut text = String::new();
+        for event in &events {
+            while let Some(attempt) = attempts.next_if(|attempt| attempt.token <= event.token) {
+                text.push_str(&transcript_page::attempt_heading(attempt));
+            }
+            text.push_str(&transcript_page::event(event));
+        }
+        console.out.task_text(&text)?;
+    }
+    let silent: String = attempts.map(transcript_page::attempt_heading).collect();
+    console.out.task_text(&silent)?;
+    console.out.text(transcript_page::FOOT)?;
+    Ok(Code::Done)
 }
 
 /// Whether the last output ended its line: pieces of standard output may not.

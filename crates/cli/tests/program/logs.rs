@@ -1,6 +1,6 @@
 //! `ostler logs`.
 
-use ostler_core::{EventBody, Outcome};
+use ostler_core::{Cost, ErrorClass, EventBody, Failure, Outcome, Role, Usage};
 use ostler_store::Store as _;
 use ostler_testkit::ProcessSignal;
 use serde_json::Value;
@@ -48,6 +48,39 @@ fn the_lines_of_an_agent_are_hidden_unless_they_are_asked_for() {
     let hidden = place.done(["logs", &id, "--json"]);
     assert!(!hidden.contains(r#""kind":"raw""#), "{hidden}");
     assert!(place.done(["logs", &id, "--raw", "--json"]).contains(r#""kind":"raw""#));
+}
+
+#[test]
+fn a_transcript_is_one_page_that_needs_nothing_else_and_runs_nothing() {
+    const HOSTILE: &str = "<script>alert(1)</script><img src=https://example.org/x>";
+    let place = Place::new();
+    let hands = Hands::join(&place);
+    let id = hands.enqueue("reviews", "review", &format!(r#""{HOSTILE}""#)).to_string();
+    let task = hands.begin("reviews");
+    let usage = Usage { cost: Cost::from_usd(0.25), input_tokens: 10, ..Usage::default() };
+    let long = "a line\n".repeat(40_000);
+    let events = vec![
+        EventBody::Session { id: "s-1".to_owned() },
+        EventBody::Prompt { text: "Review <this> & that".to_owned() },
+        EventBody::Message { role: Role::Assistant, text: HOSTILE.to_owned() },
+        EventBody::ToolCall { call: "c".into(), tool: HOSTILE.into(), input: HOSTILE.into() },
+        EventBody::Thinking { text: long.clone() },
+        EventBody::Usage(usage),
+    ];
+    hands.wait(hands.store.append(task.lease.as_ref(), events)).expect("they are appended");
+    hands.end(task, Outcome::Failed(Failure::new(ErrorClass::Transient, HOSTILE)), None);
+    let page = place.done(["logs", &id, "--html"]);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</main></body></html>\n"), "{page}");
+    assert_eq!((page.matches("<html").count(), page.matches("</html>").count()), (1, 1));
+    for part in ["Review &lt;this&gt; &amp; that", "Attempt 1: failed", "$0.25", "session s-1", "transient: "]
+    {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    assert!(page.contains(&long), "texts are whole");
+    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("http:"), "{page}");
+    assert!(page.contains("default-src 'none'"));
+    let refused = place.run(["logs", &id, "--html", "--json"]);
+    assert_eq!(refused.code, Some(2));
 }
 
 #[test]
