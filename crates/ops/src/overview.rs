@@ -48,8 +48,7 @@ impl Overview {
         Ok(QueueView::new(&self.survey, self.record(name)?))
     }
 
-    #[must_use]
-    pub fn breakers(&self) -> Vec<BreakerView> {
+    fn breakers(&self) -> Vec<BreakerView> {
         BreakerView::all(&self.survey)
     }
 
@@ -76,4 +75,14 @@ impl Overview {
 pub async fn gone_workers(store: &dyn Store) -> Result<Vec<GoneWorkerView>, OpsError> {
     let gone = store.gone_workers(MAX_GONE_WORKERS).await?;
     Ok(gone.iter().map(GoneWorkerView::from).collect())
+}
+
+/// The breakers of queues and of their limit keys, and those around calls of handlers that are not closed or have counted something.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn breakers(store: &dyn Store) -> Result<Vec<BreakerView>, OpsError> {
+    let of_queues = Overview::take(store).await?.breakers();
+    let of_calls = store.call_breakers().await?.into_iter().map(BreakerView::from);
+    Ok(of_queues.into_iter().chain(of_calls).collect())
 }

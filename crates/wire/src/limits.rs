@@ -1,6 +1,7 @@
 //! The limits of queues: settings, and what they throttle.
 
 use ostler_core::{BreakerPolicy, BreakerState, Closed, EndKind, Rate, State, Task, Timestamp, Trip, millis};
+use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::gates::KeyRecord;
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::{Counts, QueueRecord, Survey};
@@ -182,18 +183,28 @@ impl From<BreakerState> for BreakerStateView {
     }
 }
 
-/// A breaker of a queue, or of one of its limit keys.
+/// A breaker of a queue, of one of its limit keys, or around a call of handlers.
 #[derive(Clone, Debug, Serialize)]
 pub struct BreakerView {
-    pub queue: String,
+    /// `null` for a breaker around a call.
+    pub queue: Option<String>,
     /// The limit key; `null` for the queue's breaker, or for the rule of all its keys.
     pub key: Option<String>,
     /// `closed`, `open` or `half_open`; `null` if each key has its own.
     pub state: Option<&'static str>,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
-    /// When it opens automatically; `null`: only by hand.
+    /// When it opens automatically; `null`: only by hand, or as the handler says.
     pub breaker: Option<BreakerRule>,
+    /// The name of the breaker around a call.
+    pub call: Option<String>,
+}
+
+impl From<CallBreakerRecord> for BreakerView {
+    fn from(record: CallBreakerRecord) -> Self {
+        let BreakerStateView { state, until } = record.state.into();
+        Self { queue: None, key: None, state: Some(state), until, breaker: None, call: Some(record.name) }
+    }
 }
 
 impl BreakerView {
@@ -227,11 +238,12 @@ impl BreakerView {
 
     fn build(record: &QueueRecord, key: Option<&str>, state: Option<BreakerStateView>) -> Self {
         Self {
-            queue: record.name.clone(),
+            queue: Some(record.name.clone()),
             key: key.map(str::to_owned),
             state: state.map(|state| state.state),
             until: state.and_then(|state| state.until),
             breaker: BreakerRule::of(record),
+            call: None,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `ostler breaker`: lists circuit breakers of queues and limit keys, and opens or resets them by hand.
+//! `ostler breaker`: lists circuit breakers of queues, limit keys and calls, and opens or resets those of queues and keys by hand.
 
-use ostler_ops::overview::Overview;
+use ostler_ops::overview::breakers;
 use ostler_ops::queues::{BreakerPosition, BreakerRequest, set_breaker};
 use ostler_store::{Clock as _, SystemClock};
 
@@ -30,7 +30,7 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
 
 async fn list(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let views = Overview::take(store.as_ref()).await?.breakers();
+    let views = breakers(store.as_ref()).await?;
     console.out.answer(&views, |looks| print::breakers(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -139,27 +139,34 @@ fn breaker_state(state: &str, ends: Option<TimeView>, now: Timestamp) -> String 
 
 pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
-        return "no queue has a breaker\n".to_owned();
+        return "there are no breakers\n".to_owned();
     }
-    let mut table = Table::new(&["QUEUE", "KEY", "STATE", "RULE"]);
+    let mut table = Table::new(&["QUEUE", "KEY", "CALL", "STATE", "RULE"]);
     for view in views {
         let stands =
             view.state.map_or_else(|| "per key".to_owned(), |state| breaker_state(state, view.until, now));
         let paint = if matches!(view.state, Some("closed")) { Paint::Good } else { Paint::Bad };
         table.row(vec![
-            view.queue.as_str().into(),
+            view.queue.as_deref().unwrap_or("-").into(),
             view.key.as_deref().unwrap_or("-").into(),
+            view.call.as_deref().unwrap_or("-").into(),
             Cell::painted(stands, if view.state.is_none() { Paint::Plain } else { paint }),
-            view.breaker.as_ref().map_or_else(|| "opened by hand".to_owned(), rule).into(),
+            match (&view.breaker, &view.call) {
+                (Some(known), _) => rule(known),
+                (None, Some(_)) => "set by the handler".to_owned(),
+                (None, None) => "opened by hand".to_owned(),
+            }
+            .into(),
         ]);
     }
     table.render(looks)
 }
 
 pub(crate) fn breaker(view: &BreakerView, now: Timestamp) -> String {
+    let queue = view.queue.as_deref().unwrap_or_default();
     let whose = match &view.key {
-        None => visible(&view.queue),
-        Some(key) => format!("{} of {}", visible(key), visible(&view.queue)),
+        None => visible(queue),
+        Some(key) => format!("{} of {}", visible(key), visible(queue)),
     };
     let state = breaker_state(view.state.unwrap_or("closed"), view.until, now);
     format!("the breaker of {whose} is {state}\n")

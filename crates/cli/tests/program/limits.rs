@@ -28,7 +28,7 @@ const QUEUE: [&str; 17] = [
     "keys",
     "subscribers",
 ];
-const BREAKER: [&str; 5] = ["queue", "key", "state", "until", "breaker"];
+const BREAKER: [&str; 6] = ["queue", "key", "state", "until", "breaker", "call"];
 const RULE: [&str; 6] = ["failures", "share", "window_ms", "at_least", "reset_ms", "per"];
 const HELD: [&str; 4] = ["queue", "key", "waits_for", "until"];
 const KEY: [&str; 5] = ["key", "waits_for", "until", "held_until", "breaker_state"];
@@ -221,7 +221,7 @@ fn breakers_are_listed_opened_and_reset_by_hand() {
     let hands = Hands::join(&place);
     let id = hands.enqueue("mail", "send", "1").to_string();
     assert_eq!(place.json(["breaker", "ls"]), json!([]));
-    assert_eq!(place.done(["breaker", "ls"]), "no queue has a breaker\n");
+    assert_eq!(place.done(["breaker", "ls"]), "there are no breakers\n");
     let open = place.json(["breaker", "open", "mail", "--for", "1h"]);
     has_exactly(&open, &BREAKER);
     assert_eq!((&open["state"], &open["breaker"]), (&json!("open"), &Value::Null));

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use ostler_core::{EndKind, ErrorClass, Failure, Outcome};
-use ostler_ops::overview::Overview;
+use ostler_core::{
+    BreakerPolicy, CallAdmission, CallResult, CallVerdict, EndKind, ErrorClass, Failure, Outcome, Trip,
+};
+use ostler_ops::overview::{Overview, breakers};
 use ostler_ops::queues::{
     BreakerPosition, BreakerRequest, BroughtLimits, Lift, pause, release, resume, set_breaker, set_limits,
     unsubscribe,
 };
 use ostler_ops::{Missing, OpsError};
+use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
@@ -74,8 +77,14 @@ async fn a_breaker_is_opened_by_the_clock_of_the_store_and_reset() {
     let open = set_breaker(world.store(), &request(BreakerPosition::Open(Some(hour)))).await.expect("opened");
     let until = TimeView::from(world.clock.now().after(hour));
     assert_eq!((open.state, open.until), (Some("open"), Some(until)));
-    let listed = Overview::take(world.store()).await.expect("an overview").breakers();
-    assert_eq!(listed.iter().map(|view| view.state).collect::<Vec<_>>(), [Some("open")]);
+    let once = BreakerPolicy { trip: Trip::Consecutive(1), reset: hour };
+    let result = CallResult { admission: CallAdmission::Usual, verdict: CallVerdict::Failure };
+    let failed = BreakerUse::Report(result);
+    world.store.call_breaker("payments", once, failed).await.expect("it is counted");
+    let listed = breakers(world.store()).await.expect("all breakers");
+    let listed: Vec<_> =
+        listed.iter().map(|view| (view.queue.as_deref(), view.call.as_deref(), view.state)).collect();
+    assert_eq!(listed, [(Some(QUEUE), None, Some("open")), (None, Some("payments"), Some("open"))]);
     let reset = set_breaker(world.store(), &request(BreakerPosition::Reset)).await.expect("reset");
     assert_eq!((reset.state, reset.until), (Some("closed"), None));
     let other = BreakerRequest { queue: "other".to_owned(), ..request(BreakerPosition::Reset) };
