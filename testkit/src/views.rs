@@ -99,6 +99,7 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
     let pool = name("mail");
     let reported = Worker {
         id: worker,
+        name: "docs-1".to_owned(),
         pool,
         pid,
         state,

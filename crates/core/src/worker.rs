@@ -44,6 +44,8 @@ impl WorkerState {
 pub struct Worker {
     /// Never reused.
     pub id: WorkerId,
+    /// Unique in its node at any time: when the worker is gone, another one may get its name.
+    pub name: String,
     pub pool: String,
     /// The process id, if the worker has a process of its own. For display only: never signal it.
     pub pid: Option<u32>,

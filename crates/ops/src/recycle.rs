@@ -17,7 +17,7 @@ pub const MAX_REPLY: Duration = Duration::from_secs(10);
 /// Which workers to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkersToRecycle {
-    /// This one, by id or pid.
+    /// This one, by id, name or pid.
     Worker(String),
     /// Any one idle worker of this pool.
     Any(String),
@@ -96,8 +96,10 @@ fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> Result<&'a WorkerRecord
     let bare = named.strip_prefix("w-").unwrap_or(named);
     let id: Option<WorkerId> = bare.parse().ok();
     let pid: Option<u32> = named.parse().ok();
-    let is_meant =
-        |record: &&WorkerRecord| Some(record.worker.id) == id || (pid.is_some() && record.worker.pid == pid);
+    let is_meant = |record: &&WorkerRecord| {
+        let worker = &record.worker;
+        Some(worker.id) == id || worker.name == named || (pid.is_some() && worker.pid == pid)
+    };
     let mut found: Vec<&WorkerRecord> = workers.iter().filter(is_meant).collect();
     if let (true, Ok(part)) = (found.is_empty(), bare.parse::<IdPart>()) {
         found = workers.iter().filter(|record| part.matches(record.worker.id.0)).collect();

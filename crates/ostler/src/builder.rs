@@ -190,6 +190,14 @@ impl Builder {
         self
     }
 
+    /// Names the workers, for people who look at the running system: `resizer` makes `resizer-1`, `resizer-2`, and so on. Default:
+    /// the name of the queue.
+    #[must_use]
+    pub fn worker_name(mut self, name: impl Into<String>) -> Self {
+        self.plan.worker_name = Some(name.into());
+        self
+    }
+
     /// Lets the number of concurrent handlers vary between `min` and `max`: workers are added while tasks wait, and removed
     /// after five idle minutes. See [`scale_up_at`](Self::scale_up_at) and [`idle_timeout`](Self::idle_timeout).
     #[must_use]

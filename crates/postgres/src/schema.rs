@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -309,6 +309,12 @@ DROP FUNCTION IF EXISTS ostler.enqueue(text, text, json, integer, timestamptz, t
 // Circuit breakers around calls that handlers make. A closed one that has counted nothing has no row.
 const V8: &str = "
 CREATE TABLE ostler.call_breaker(name text PRIMARY KEY, state text NOT NULL, changed_at bigint NOT NULL);
+";
+
+// Names of workers; a node reports its workers again in a moment.
+const V9: &str = "
+ALTER TABLE ostler.worker ADD COLUMN name text NOT NULL DEFAULT '';
+ALTER TABLE ostler.gone_worker ADD COLUMN name text NOT NULL DEFAULT '';
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.

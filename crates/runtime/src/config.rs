@@ -7,7 +7,7 @@ use ostler_core::{ErrorClass, Failure, MemoryPressure, Outcome};
 use ostler_exec::{ClassSource, Executor, LivenessHolder};
 use ostler_schedule::PlannedSchedule;
 use ostler_store::calls::{QueueChange, Retention};
-use ostler_store::{MAX_BATCH, MAX_CLAIM};
+use ostler_store::{MAX_BATCH, MAX_CLAIM, check_name};
 use tokio::sync::mpsc;
 
 use crate::outbox::EndListener;
@@ -132,6 +132,8 @@ impl Prefetch {
 #[derive(Clone)]
 pub struct PoolConfig {
     pub queue: String,
+    /// Workers are named after it, and numbered: `mail-1`, `mail-2`.
+    pub worker_name: String,
     pub executor: Arc<dyn Executor>,
     /// How many workers the pool has. Each runs one attempt at a time, or as many as its executor says.
     pub size: PoolSize,
@@ -187,8 +189,10 @@ impl PoolConfig {
     /// claimed ahead.
     #[must_use]
     pub fn new(queue: impl Into<String>, executor: Arc<dyn Executor>, workers: usize) -> Self {
+        let queue = queue.into();
         Self {
-            queue: queue.into(),
+            worker_name: queue.clone(),
+            queue,
             executor,
             size: PoolSize::fixed(workers),
             prefetch: Prefetch::usual(workers),
@@ -276,6 +280,8 @@ impl NodeConfig {
         }
         for pool in &self.pools {
             pool.size.check(&pool.queue)?;
+            check_name("worker_name", &pool.worker_name)
+                .map_err(|error| InvalidConfig::new(error.to_string()))?;
             let (queue, max) = (&pool.queue, pool.size.max);
             if let Some(most) = pool.executor.capacity().filter(|most| *most < max) {
                 return refuse(format!(

@@ -89,9 +89,9 @@ impl Pool {
         lifecycle: NodeLifecycle,
         size: watch::Receiver<PoolSize>,
     ) -> Self {
-        let PoolConfig { queue, executor, .. } = &context.pool;
-        let workers =
-            WorkerSet::new(queue.clone(), Arc::clone(executor), size.borrow().max, lifecycle.watch());
+        let PoolConfig { queue, worker_name, executor, .. } = &context.pool;
+        let (executor, max) = (Arc::clone(executor), size.borrow().max);
+        let workers = WorkerSet::new(queue, worker_name, executor, max, lifecycle.watch());
         Self {
             context: Arc::new(context),
             session,

@@ -60,6 +60,8 @@ pub(crate) struct WorkerSet(Arc<Shared>);
 
 struct Shared {
     pool: String,
+    /// Its workers are named after it, and numbered.
+    worker_name: String,
     executor: Arc<dyn Executor>,
     state: watch::Receiver<NodeState>,
     book: Mutex<SetState>,
@@ -78,12 +80,14 @@ pub(crate) struct RecycleReport {
 impl WorkerSet {
     pub(crate) fn new(
         pool: impl Into<String>,
+        worker_name: impl Into<String>,
         executor: Arc<dyn Executor>,
         max: usize,
         state: watch::Receiver<NodeState>,
     ) -> Self {
         let book = Mutex::new(SetState { max, ..SetState::default() });
-        Self(Arc::new(Shared { pool: pool.into(), executor, state, book, changed: Notify::new() }))
+        let (pool, worker_name) = (pool.into(), worker_name.into());
+        Self(Arc::new(Shared { pool, worker_name, executor, state, book, changed: Notify::new() }))
     }
 
     /// The queue of the pool.
@@ -131,8 +135,11 @@ impl WorkerSet {
     /// Adds a worker. Returns the notification that wakes it for a task or to exit.
     pub(crate) fn enlist(&self, id: WorkerId, stage: usize, now: Timestamp) -> Arc<Notify> {
         let bell = Arc::new(Notify::new());
+        let mut book = self.lock();
+        let number = book.free_number();
         let record = Worker {
             id,
+            name: format!("{}-{number}", self.0.worker_name),
             pool: self.0.pool.clone(),
             pid: None,
             state: WorkerState::Starting,
@@ -144,6 +151,7 @@ impl WorkerSet {
         };
         let worker = WorkerEntry {
             record,
+            number,
             stage,
             lost: false,
             idle_since: Instant::now(),
@@ -153,7 +161,8 @@ impl WorkerSet {
             tasks: Vec::new(),
             sharing: Sharing::Yes,
         };
-        self.lock().workers.insert(id, worker);
+        book.workers.insert(id, worker);
+        drop(book);
         bell
     }
 

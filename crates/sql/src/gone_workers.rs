@@ -19,8 +19,10 @@ pub async fn closed<T: Tx>(tx: &T, session: i64, workers: &[Worker]) -> Result<(
     }
     for worker in workers {
         tx.exec(
-            "INSERT INTO ostler.gone_worker(session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at)
-             SELECT uid, name, $2, $3, CAST($4 AS bigint), $5, CAST($6 AS bigint), $7, $8, $9, $10, $11 FROM ostler.session WHERE id = $1",
+            "INSERT INTO ostler.gone_worker(session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at,
+                name)
+             SELECT uid, name, $2, $3, CAST($4 AS bigint), $5, CAST($6 AS bigint), $7, $8, $9, $10, $11, $12
+             FROM ostler.session WHERE id = $1",
             params![
                 session,
                 worker.id,
@@ -33,6 +35,7 @@ pub async fn closed<T: Tx>(tx: &T, session: i64, workers: &[Worker]) -> Result<(
                 worker.failed,
                 ordinal(&WorkerEnd::ALL, &WorkerEnd::Closed),
                 tx.now().millis(),
+                worker.name,
             ],
         )
         .await?;
@@ -47,8 +50,9 @@ pub async fn closed<T: Tx>(tx: &T, session: i64, workers: &[Worker]) -> Result<(
 pub async fn ended<T: Tx>(tx: &T, session: i64, how: WorkerEnd) -> Result<(), T::Error> {
     let added = tx
         .exec(
-            "INSERT INTO ostler.gone_worker(session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at)
-             SELECT s.uid, s.name, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, $2, $3
+            "INSERT INTO ostler.gone_worker(session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at,
+                name)
+             SELECT s.uid, s.name, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, $2, $3, w.name
              FROM ostler.worker w JOIN ostler.session s ON s.id = w.session WHERE w.session = $1 ORDER BY w.place",
             params![session, ordinal(&WorkerEnd::ALL, &how), tx.now().millis()],
         )
@@ -75,7 +79,7 @@ async fn forget<T: Tx>(tx: &T) -> Result<(), T::Error> {
 pub async fn list<S: Snapshot>(snapshot: &S, limit: usize) -> Result<Vec<GoneWorker>, S::Error> {
     let rows = snapshot
         .rows(
-            "SELECT session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at
+            "SELECT session, node, id, pool, pid, state, memory_bytes, started_at, done, failed, how, gone_at, name
              FROM ostler.gone_worker ORDER BY number DESC LIMIT $1",
             params![limit],
         )
@@ -90,6 +94,7 @@ fn gone<R: Row>(row: &R) -> Result<GoneWorker, R::Error> {
     };
     let worker = Worker {
         id: WorkerId(row.get(2)?),
+        name: row.get(12)?,
         pool: row.get(3)?,
         pid: row.get::<Option<i64>>(4)?.and_then(|pid| u32::try_from(pid).ok()),
         state: from_ordinal(&WorkerState::ALL, number(5)?).map_err(R::unreadable)?,

@@ -376,6 +376,7 @@ fn workers(d: Database) -> View {
         column("task", d.id("w.task"), "The task that it runs"),
         column("task_started_at", d.time("w.task_started_at"), "When that attempt started"),
         column("last_seen_at", d.time("w.last_seen"), "When the node last reported it"),
+        column("name", "w.name", "The name of the worker, unique in its node"),
     ];
     let from = "ostler.worker w JOIN ostler.session s ON s.id = w.session".to_owned();
     View { name: "workers", about: "One row for each worker of each node, as last reported", columns, from }

@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One migration per schema version; the first one is for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -205,4 +205,10 @@ CREATE TABLE gone_worker(
 // Circuit breakers around calls that handlers make. A closed one that has counted nothing has no row.
 const V7: &str = "
 CREATE TABLE call_breaker(name TEXT PRIMARY KEY, state TEXT NOT NULL, changed_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+// Names of workers; a node reports its workers again in a moment.
+const V8: &str = "
+ALTER TABLE worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE gone_worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
 ";

@@ -30,6 +30,8 @@ pub const MAX_ID_SCAN: usize = 200_000;
 pub const MAX_PAGE: usize = 1_000;
 /// Bytes in the name of a queue, a kind, a pool or a step.
 pub const MAX_NAME_BYTES: usize = 128;
+/// Bytes that a node adds to the name of its workers.
+const NUMBER_BYTES: usize = 16;
 /// Bytes in a unique key or a limit key.
 pub const MAX_KEY_BYTES: usize = 512;
 /// Bytes of a failure's message; longer ones are truncated and marked.
@@ -329,7 +331,11 @@ pub fn check_session(node: &NewSession) -> Result<(), Error> {
 pub fn check_report(workers: &[Worker], closed: &[Worker]) -> Result<(), Error> {
     check_len("workers", workers.len(), MAX_WORKERS)?;
     check_len("closed workers", closed.len(), MAX_GONE_WORKERS)?;
-    workers.iter().chain(closed).try_for_each(|worker| check_name("pool", &worker.pool))
+    workers.iter().chain(closed).try_for_each(|worker| {
+        check_name("pool", &worker.pool)?;
+        // A name with the number of the worker after it.
+        text("worker", &worker.name, MAX_NAME_BYTES + NUMBER_BYTES)
+    })
 }
 
 /// Rejects a node command that no node can carry out.

@@ -137,6 +137,8 @@ impl From<KindStats> for KindStatsView {
 pub struct WorkerView {
     /// Never reused.
     pub id: String,
+    /// Unique in its node.
+    pub name: String,
     pub node: String,
     pub pool: String,
     /// The process id, if the worker is a process of its own.
@@ -170,6 +172,7 @@ impl WorkerView {
         let worker = &record.worker;
         Self {
             id: worker.id.to_string(),
+            name: worker.name.clone(),
             node: record.session.to_string(),
             pool: worker.pool.clone(),
             pid: worker.pid,
@@ -193,6 +196,8 @@ impl WorkerView {
 pub struct GoneWorkerView {
     /// Never reused.
     pub id: String,
+    /// The name that it had in its node.
+    pub name: String,
     pub node: String,
     /// The name of its node.
     pub node_name: String,
@@ -216,6 +221,7 @@ impl From<&GoneWorker> for GoneWorkerView {
         let worker = &gone.worker;
         Self {
             id: worker.id.to_string(),
+            name: worker.name.clone(),
             node: gone.session.to_string(),
             node_name: gone.node.clone(),
             pool: worker.pool.clone(),

@@ -46,6 +46,7 @@ pub(crate) struct Filled {
 fn worker(ids: &Ids, clock: &ManualClock) -> Worker {
     Worker {
         id: ids.worker(),
+        name: "docs-1".to_owned(),
         pool: QUEUE.to_owned(),
         pid: Some(7),
         state: WorkerState::Idle,

@@ -3,7 +3,7 @@
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false, id = "whom")]
 pub(crate) struct Recycle {
-    /// The worker, by pid, by id, or by the first or last 4 or more characters of the id
+    /// The worker, by name, by pid, by id, or by the first or last 4 or more characters of the id
     #[arg(group = "whom", value_name = "WORKER|PID")]
     pub(crate) worker: Option<String>,
     /// Any one idle worker of this pool

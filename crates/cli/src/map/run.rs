@@ -333,6 +333,7 @@ pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &JobSpec) -
         // No other queue waits for these workers, so short items may be claimed ahead.
         prefetch: Prefetch::UpTo(workers.saturating_mul(AHEAD)),
         settings: vec![QueueChange::Overrides(overrides)],
+        worker_name: "map".to_owned(),
         ..PoolConfig::durable(queue_of(job), executor, workers)
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
         return "no node has reported a worker\n".to_owned();
     }
     let mut table = Table::new(&[
-        "WORKER", "NODE", "POOL", "PID", "STATE", "MEMORY", "UP", "DONE", "FAILED", "TASK", "FOR",
+        "WORKER", "NAME", "NODE", "POOL", "PID", "STATE", "MEMORY", "UP", "DONE", "FAILED", "TASK", "FOR",
     ]);
     let name = |id: &str| {
         let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
@@ -58,6 +58,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
         let worker = &record.worker;
         table.row(vec![
             view.id.as_str().into(),
+            view.name.as_str().into(),
             name(&view.node).into(),
             view.pool.as_str().into(),
             view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
@@ -86,10 +87,11 @@ pub(crate) fn gone_workers(views: &[GoneWorkerView], looks: Looks) -> String {
         return "no worker is gone\n".to_owned();
     }
     let mut table =
-        Table::new(&["WORKER", "NODE", "POOL", "PID", "STARTED", "GONE", "END", "DONE", "FAILED"]);
+        Table::new(&["WORKER", "NAME", "NODE", "POOL", "PID", "STARTED", "GONE", "END", "DONE", "FAILED"]);
     for view in views {
         table.row(vec![
             view.id.as_str().into(),
+            view.name.as_str().into(),
             view.node_name.as_str().into(),
             view.pool.as_str().into(),
             view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
@@ -168,6 +170,7 @@ mod tests {
         let at = Timestamp::from_millis;
         let worker = Worker {
             id: WorkerId(Id::from_bits(1)),
+            name: "shell-1".to_owned(),
             pool: "shell".to_owned(),
             pid: None,
             state: WorkerState::Busy,

@@ -62,8 +62,9 @@ const ATTEMPT: [&str; 16] = [
     "session_id",
 ];
 const ERROR: [&str; 6] = ["class", "message", "details", "step", "hint", "exit_code"];
-const WORKER: [&str; 14] = [
+const WORKER: [&str; 15] = [
     "id",
+    "name",
     "node",
     "pool",
     "pid",
@@ -279,6 +280,7 @@ fn figures_nodes_and_workers_have_their_fields() {
     let now = SystemClock.now();
     let idle = Worker {
         id: ids.worker(),
+        name: "shell-1".to_owned(),
         pool: "mail".into(),
         pid: None,
         state: WorkerState::Idle,

@@ -88,6 +88,7 @@ fn no_command_lets_a_terminal_act_on_what_a_task_wrote() {
     let id = hostile(&hands);
     let busy = Worker {
         id: Ids::new(98).worker(),
+        name: TURNED.into(),
         pool: TURNED.into(),
         pid: None,
         state: WorkerState::Idle,

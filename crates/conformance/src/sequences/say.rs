@@ -327,6 +327,7 @@ impl Speaker {
     fn worker(&self, session: usize, number: usize) -> Worker {
         Worker {
             id: self.names.worker(session * 100 + number),
+            name: format!("pool-{number}"),
             pool: "pool".to_owned(),
             pid: Some(7),
             state: WorkerState::ALL[number % WorkerState::ALL.len()],

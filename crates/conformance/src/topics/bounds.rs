@@ -254,6 +254,7 @@ async fn workers(s: &Scene) {
     let node = s.join().await;
     let worker = |pool: &str| Worker {
         id: s.worker(),
+        name: "w".to_owned(),
         pool: pool.to_owned(),
         pid: None,
         state: WorkerState::Idle,
@@ -268,6 +269,8 @@ async fn workers(s: &Scene) {
     for pool in ["", "a\nb", &long(MAX_NAME_BYTES + 1)] {
         invalid("a pool's name", s.store.report(node, vec![worker("p"), worker(pool)], Vec::new()).await);
     }
+    let named = Worker { name: long(2 * MAX_NAME_BYTES), ..worker("p") };
+    invalid("a worker's name", s.store.report(node, vec![named], Vec::new()).await);
     assert!(s.picture().await.survey.workers.is_empty());
     s.store.report(node, many(MAX_WORKERS), Vec::new()).await.expect("what fits is taken");
     assert_eq!(s.picture().await.survey.workers.len(), MAX_WORKERS);

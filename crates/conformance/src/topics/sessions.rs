@@ -57,6 +57,7 @@ async fn unnamed(s: &Scene, node: SessionId, named: &[LeaseRef]) -> Vec<LeaseRef
 fn worker(s: &Scene, state: WorkerState) -> Worker {
     Worker {
         id: s.worker(),
+        name: format!("letters-{}", state.name()),
         pool: "letters".to_owned(),
         pid: Some(u32::MAX),
         state,

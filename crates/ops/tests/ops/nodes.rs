@@ -83,8 +83,8 @@ async fn the_reply_of_the_node_decides_what_became_of_a_worker() {
     let other = world.node("bert", "{}").await;
     let busy_worker = world.workers(other, "films", &[WorkerState::Busy]).await[0].id;
     let busy = |number| Reply { number, recycled: Vec::new(), busy: vec![busy_worker] };
-    let by_id = WorkersToRecycle::Worker(busy_worker.to_string());
-    let (refused, ()) = tokio::join!(recycle(world.store(), &by_id), reply(&world, other, busy));
+    let by_name = WorkersToRecycle::Worker("films-100".to_owned());
+    let (refused, ()) = tokio::join!(recycle(world.store(), &by_name), reply(&world, other, busy));
     assert_eq!(refused.map(|view| view.busy), Err(Unsuccessful::WorkerBusy(busy_worker).into()));
 }
 

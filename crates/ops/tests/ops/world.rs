@@ -63,6 +63,7 @@ impl World {
     ) -> Vec<Worker> {
         let worker = |(pid, state): (u32, &WorkerState)| Worker {
             id: self.ids.worker(),
+            name: format!("{pool}-{pid}"),
             pool: pool.to_owned(),
             pid: Some(pid),
             state: *state,

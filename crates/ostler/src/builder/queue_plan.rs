@@ -25,6 +25,7 @@ pub(super) struct QueuePlan {
     pub(super) threads: Option<ThreadPolicy>,
     #[cfg(feature = "process")]
     pub(super) spec: Option<Box<dyn ostler_config::PoolSpec>>,
+    pub(super) worker_name: Option<String>,
     pub(super) workers: Option<usize>,
     pub(super) least: Option<usize>,
     pub(super) scale_up_at: Option<usize>,
@@ -45,6 +46,7 @@ impl QueuePlan {
             threads: None,
             #[cfg(feature = "process")]
             spec: None,
+            worker_name: None,
             workers: None,
             least: None,
             scale_up_at: None,
@@ -139,6 +141,7 @@ impl QueuePlan {
         let workers = self.workers.unwrap_or(usual);
         let size = PoolSize::between(self.least.unwrap_or(workers), workers);
         Ok(PoolConfig {
+            worker_name: self.worker_name.unwrap_or_else(|| self.queue.clone()),
             grace: self.grace,
             prefetch: prefetch(workers),
             size: PoolSize {

@@ -176,7 +176,7 @@ async fn a_task_is_shown_with_its_attempts_steps_and_events_and_workers_with_the
     };
     let soon = Overrides { base: Some(Duration::from_millis(1)), ..Overrides::NONE };
     let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("work", handler).defaults(soon);
-    let pool = builder.workers(1).start().await.unwrap();
+    let pool = builder.workers(1).worker_name("clerk").start().await.unwrap();
     let id = pool.submit("work", &()).await.unwrap();
     pool.wait(id).await.unwrap();
     let shown = pool.show(id).await.unwrap();
@@ -202,12 +202,13 @@ async fn a_task_is_shown_with_its_attempts_steps_and_events_and_workers_with_the
             if let [one] = workers.as_slice()
                 && (one.worker.done, one.worker.failed) == (1, 1)
             {
-                return one.worker.id;
+                return one.worker.clone();
             }
         }
     };
     let worker = tokio::time::timeout(MAX_WAIT, reported).await.expect("one worker, with its counts");
-    assert!(shown.attempts.iter().all(|attempt| attempt.worker == worker));
+    assert!(shown.attempts.iter().all(|attempt| attempt.worker == worker.id));
+    assert_eq!(worker.name, "clerk-1");
     let unknown = Ids::new(7).task();
     assert!(matches!(pool.show(unknown).await, Err(WaitError::NotFound(_))));
     pool.drain(MAX_WAIT).await;

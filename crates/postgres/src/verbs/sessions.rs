@@ -132,6 +132,7 @@ pub(crate) async fn report(
     let Some(id) = tx.live_session(session, Check::ReportSession).await? else { return Ok(Fenced::Lost) };
     tx.conn.exec("DELETE FROM ostler.worker WHERE session = $1", &[&id]).await?;
     let ids: Vec<Uid> = workers.iter().map(|worker| Uid::of(worker.id.0)).collect();
+    let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
     let pools: Vec<&str> = workers.iter().map(|worker| worker.pool.as_str()).collect();
     let pids: Vec<Option<i64>> = workers.iter().map(|worker| worker.pid.map(i64::from)).collect();
     let states: Vec<i16> = workers.iter().map(|worker| ordinal(&WorkerState::ALL, &worker.state)).collect();
@@ -146,11 +147,11 @@ pub(crate) async fn report(
     tx.conn
         .exec(
             "INSERT INTO ostler.worker(session, place, id, pool, pid, state, memory_bytes, started_at, done, failed, task,
-                task_started_at, last_seen)
-             SELECT $1, n.place, n.id, n.pool, n.pid, n.state, n.memory, n.started, n.done, n.failed, n.task, n.since, $2
+                task_started_at, last_seen, name)
+             SELECT $1, n.place, n.id, n.pool, n.pid, n.state, n.memory, n.started, n.done, n.failed, n.task, n.since, $2, n.name
              FROM unnest($3::uuid[], $4::text[], $5::bigint[], $6::smallint[], $7::bigint[], $8::bigint[], $9::bigint[],
-                $10::bigint[], $11::uuid[], $12::bigint[])
-                WITH ORDINALITY AS n(id, pool, pid, state, memory, started, done, failed, task, since, place)",
+                $10::bigint[], $11::uuid[], $12::bigint[], $13::text[])
+                WITH ORDINALITY AS n(id, pool, pid, state, memory, started, done, failed, task, since, name, place)",
             &[
                 &id,
                 &tx.now.millis(),
@@ -164,6 +165,7 @@ pub(crate) async fn report(
                 &failed,
                 &tasks,
                 &since,
+                &names,
             ],
         )
         .await?;

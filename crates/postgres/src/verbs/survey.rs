@@ -193,7 +193,7 @@ async fn workers(conn: &Conn) -> Sql<Vec<WorkerRecord>> {
     let rows = conn
         .rows(
             "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
-                w.task_started_at, w.last_seen, coalesce(r.tasks, 0)
+                w.task_started_at, w.last_seen, coalesce(r.tasks, 0), w.name
              FROM ostler.worker w JOIN ostler.session s ON s.id = w.session
              LEFT JOIN (SELECT a.worker, count(*) AS tasks
                  FROM ostler.task t JOIN ostler.attempt a ON a.task = t.id AND a.number = t.runs
@@ -211,6 +211,7 @@ fn worker(row: &Row) -> Sql<WorkerRecord> {
     let since: Option<i64> = get(row, 10)?;
     let worker = Worker {
         id: WorkerId(get::<Uid>(row, 1)?.id()),
+        name: get(row, 13)?,
         pool: get(row, 2)?,
         pid: get::<Option<i64>>(row, 3)?.map(pid).transpose()?,
         state: state.unwrap_or(WorkerState::Killed),

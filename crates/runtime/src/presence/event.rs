@@ -62,6 +62,7 @@ fn worker(worker: &Worker, now: Timestamp) -> Value {
     });
     json!({
         "id": worker.id.to_string(),
+        "name": worker.name,
         "pid": worker.pid,
         "state": worker.state.name(),
         "memory_mb": worker.memory_bytes.map(|bytes| bytes.div_ceil(MB)),
@@ -88,6 +89,7 @@ mod tests {
     fn idle(id: u128) -> Worker {
         Worker {
             id: WorkerId(Id::from_bits(id)),
+            name: format!("docs-{id}"),
             pool: "docs".to_owned(),
             pid: None,
             state: WorkerState::Idle,
@@ -139,6 +141,7 @@ mod tests {
                         "workers": [
                             {
                                 "id": worker(1),
+                                "name": "docs-1",
                                 "pid": null,
                                 "state": "idle",
                                 "memory_mb": null,
@@ -149,6 +152,7 @@ mod tests {
                             },
                             {
                                 "id": worker(2),
+                                "name": "docs-2",
                                 "pid": 77,
                                 "state": "busy",
                                 "memory_mb": 13,

@@ -38,6 +38,8 @@ pub(super) struct SetState {
 
 pub(super) struct WorkerEntry {
     pub(super) record: Worker,
+    /// In its name; no other worker of the pool has it.
+    pub(super) number: usize,
     /// The number of the handler runtime that it is on.
     pub(super) stage: usize,
     /// Not waited for: it may never move again.
@@ -95,6 +97,17 @@ impl WorkerEntry {
 }
 
 impl SetState {
+    /// The lowest number from one on that no worker has.
+    pub(super) fn free_number(&self) -> usize {
+        let mut taken = vec![false; self.workers.len() + 1];
+        for worker in self.workers.values() {
+            if let Some(mark) = taken.get_mut(worker.number - 1) {
+                *mark = true;
+            }
+        }
+        1 + taken.iter().take_while(|mark| **mark).count()
+    }
+
     pub(super) fn staying(&self) -> usize {
         let goes =
             |state| matches!(state, WorkerState::Draining | WorkerState::Unresponsive | WorkerState::Killed);

@@ -57,7 +57,7 @@ fn numbered(task: u128, node_deaths: u32) -> ClaimedTask {
 
 /// A worker set with one task and two idle workers: the second has been woken for the task.
 fn workers() -> (WorkerSet, Arc<Notify>, WorkerId) {
-    let workers = WorkerSet::new("q", Arc::new(AlwaysSucceeds), 2, watch::channel(NodeState::Running).1);
+    let workers = WorkerSet::new("q", "w", Arc::new(AlwaysSucceeds), 2, watch::channel(NodeState::Running).1);
     let [first, second] = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
     let bells = [(first, 1), (second, 0)].map(|(id, stage)| {
         let bell = workers.enlist(id, stage, NOW);
@@ -92,9 +92,20 @@ fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
     assert!(rung(&bell), "broken");
 }
 
+#[test]
+fn a_worker_has_the_lowest_number_that_is_free_in_its_name() {
+    let (workers, ids, _) = four();
+    workers.gone(ids[1]);
+    workers.enlist(WorkerId(Id::from_bits(9)), 0, NOW);
+    workers.enlist(WorkerId(Id::from_bits(8)), 0, NOW);
+    let mut names: Vec<String> = workers.workers().into_iter().map(|worker| worker.name).collect();
+    names.sort();
+    assert_eq!(names, ["w-1", "w-2", "w-3", "w-4", "w-5"]);
+}
+
 /// Four idle workers. They became idle in an order that is not that of their ids: the third, the first, the fourth, the second.
 fn four() -> (WorkerSet, [WorkerId; 4], [Arc<Notify>; 4]) {
-    let workers = WorkerSet::new("q", Arc::new(AlwaysSucceeds), 4, watch::channel(NodeState::Running).1);
+    let workers = WorkerSet::new("q", "w", Arc::new(AlwaysSucceeds), 4, watch::channel(NodeState::Running).1);
     let ids = [1, 2, 3, 4].map(|number| WorkerId(Id::from_bits(number)));
     let bells = ids.map(|id| {
         let bell = workers.enlist(id, 0, NOW);
@@ -185,7 +196,7 @@ impl Executor for InThrees {
 
 /// Two idle workers with three slots each.
 fn shared() -> (WorkerSet, [WorkerId; 2], [Arc<Notify>; 2]) {
-    let workers = WorkerSet::new("q", Arc::new(InThrees), 2, watch::channel(NodeState::Running).1);
+    let workers = WorkerSet::new("q", "w", Arc::new(InThrees), 2, watch::channel(NodeState::Running).1);
     let ids = [1, 2].map(|number| WorkerId(Id::from_bits(number)));
     let bells = ids.map(|id| {
         let bell = workers.enlist(id, 0, NOW);

@@ -436,6 +436,10 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence() {
         (NodeConfig { lease: short, ..base() }, "two heartbeats"),
         (NodeConfig { lease: still, ..base() }, "longer than zero"),
         (NodeConfig { pools: vec![PoolConfig { size: PoolSize::fixed(0), ..idle() }], ..base() }, "workers"),
+        (
+            NodeConfig { pools: vec![PoolConfig { worker_name: "a\nb".to_owned(), ..idle() }], ..base() },
+            "worker_name",
+        ),
         (NodeConfig { pools: vec![idle(), idle()], ..base() }, "same queue"),
     ] {
         let refused = Node::start(scene.parts(scene.store()), config).await.err().expect("it is refused");

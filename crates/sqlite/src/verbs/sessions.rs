@@ -83,7 +83,7 @@ pub(crate) fn report(
     tx.prepare("DELETE FROM worker WHERE session = ?1")?.execute([id])?;
     let mut insert = tx.prepare(
         "INSERT INTO worker(session, place, id, pool, pid, state, memory_bytes, started_at, done, failed, task,
-            task_started_at, last_seen) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            task_started_at, last_seen, name) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?;
     for (place, worker) in workers.iter().enumerate() {
         insert.execute(params![
@@ -100,6 +100,7 @@ pub(crate) fn report(
             worker.task.map(|(task, _)| Uid::of(task.0)),
             worker.task.map(|(_, since)| since.millis()),
             tx.now.millis(),
+            worker.name,
         ])?;
     }
     poll_now(gone_workers::closed(tx, id, closed))?;

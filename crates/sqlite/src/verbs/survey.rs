@@ -156,7 +156,7 @@ fn nodes(conn: &Connection, is_alive: impl Fn(SessionId) -> bool) -> Sql<Vec<Nod
 fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
     let mut statement = conn.prepare_cached(
         "SELECT s.uid, w.id, w.pool, w.pid, w.state, w.memory_bytes, w.started_at, w.done, w.failed, w.task,
-            w.task_started_at, w.last_seen, coalesce(r.tasks, 0)
+            w.task_started_at, w.last_seen, coalesce(r.tasks, 0), w.name
          FROM worker w JOIN session s ON s.id = w.session
          LEFT JOIN (SELECT a.worker, count(*) AS tasks FROM task t JOIN attempt a ON a.task = t.id AND a.number = t.runs
              WHERE t.phase IN (3, 4) AND a.finished_at IS NULL GROUP BY a.worker) r ON r.worker = w.id
@@ -169,6 +169,7 @@ fn workers(conn: &Connection) -> Sql<Vec<WorkerRecord>> {
         let since: Option<i64> = row.get(10)?;
         let worker = Worker {
             id: WorkerId(row.get::<_, Uid>(1)?.id()),
+            name: row.get(13)?,
             pool: row.get(2)?,
             pid: row.get(3)?,
             state: state.unwrap_or(WorkerState::Killed),

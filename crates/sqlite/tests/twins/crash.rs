@@ -255,6 +255,7 @@ async fn counted(scribe: Scribe<'_>) {
 fn workers(ids: &Ids, now: Timestamp) -> Vec<Worker> {
     let worker = |_| Worker {
         id: ids.worker(),
+        name: "shell-1".to_owned(),
         pool: "mail".to_owned(),
         pid: None,
         state: WorkerState::Idle,

@@ -364,6 +364,7 @@ const GONE_WORKER: &[Column] = &[
     number("failed"),
     number("how"),
     number("gone_at"),
+    text("name"),
 ];
 
 const CALL_BREAKER: &[Column] = &[text("name"), text("state"), number("changed_at")];

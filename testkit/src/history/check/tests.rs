@@ -363,6 +363,7 @@ fn node(session: SessionId) -> NodeRecord {
 fn worker(session: SessionId) -> WorkerRecord {
     let worker = Worker {
         id: WorkerId(Id::from_bits(9)),
+        name: "docs-1".to_owned(),
         pool: "mail".to_owned(),
         pid: None,
         state: WorkerState::Idle,

@@ -56,6 +56,7 @@ impl World {
     fn worker(&self, pool: &str, started_at: Timestamp) -> Worker {
         Worker {
             id: self.ids.worker(),
+            name: "shell-1".to_owned(),
             pool: pool.to_owned(),
             pid: None,
             state: WorkerState::Idle,

@@ -247,6 +247,7 @@ async fn sessions(stage: &Stage) -> Vec<Case> {
     let (here, id) = (store(), joined(stage, "report").await);
     let worker = Worker {
         id: WORKER,
+        name: "shell-1".to_owned(),
         pool: "mail".to_owned(),
         pid: None,
         state: WorkerState::Idle,
