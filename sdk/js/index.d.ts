@@ -217,6 +217,12 @@ export class RateLimited extends TaskError {
   constructor(message: string, options: TaskErrorOptions & ({ afterMs: number } | { until: Date }));
 }
 
+/**
+ * The allowance of the account is used up. Nothing that uses the account of this queue starts for `afterMs` milliseconds, or until
+ * `until`; no attempt is used up.
+ */
+export class UsageLimit extends RateLimited {}
+
 /** No task of this queue can succeed now: bad credentials, no quota. The queue pauses with the reason; no attempt is used up. */
 export class QueueStop extends TaskError {}
 

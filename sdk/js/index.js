@@ -77,10 +77,14 @@ class RateLimited extends TaskError {
 
   constructor(message, { afterMs, until, ...options } = {}) {
     if ((afterMs === undefined) === (until === undefined)) {
-      throw new TypeError("RateLimited needs either afterMs (milliseconds) or until (a Date)");
+      throw new TypeError(`${new.target.name} needs either afterMs (milliseconds) or until (a Date)`);
     }
     super(message, { ...options, retryAfterMs: until === undefined ? afterMs : until.getTime() - Date.now() });
   }
+}
+
+class UsageLimit extends RateLimited {
+  static className = "usage_limit";
 }
 
 class QueueStop extends TaskError {
@@ -846,7 +850,7 @@ const worker = new Worker();
 
 module.exports = {
   worker, Worker,
-  TaskError, Transient, PartialError, Permanent, RateLimited, QueueStop,
+  TaskError, Transient, PartialError, Permanent, RateLimited, UsageLimit, QueueStop,
   // Former name. In TypeScript a class of this name would shadow the built-in type.
   Partial: PartialError,
   Stopped, Cancelled, Lost,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::account::{MAX_ACCOUNT_HOLD, UNKNOWN_RESET};
 use crate::id::TaskId;
 use crate::outcome::{ErrorClass, Failure, Outcome};
 use crate::policy::Policy;
@@ -63,8 +64,10 @@ pub enum Effect {
     BreakerSuccess,
     /// The breaker of its key or pool counts a failure.
     BreakerFailure,
-    /// Its key or pool is throttled until this time.
+    /// Its key is throttled until this time; or, if it has none, its pool, unless an account takes care of that.
     HoldUntil(Timestamp),
+    /// Its account is held until this time.
+    HoldAccount(Timestamp),
     /// Its queue is paused, with the failure's message as the reason.
     PauseQueue,
     /// Its job or pool is paused and asks for a larger budget.
@@ -72,6 +75,20 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// The same in a queue without an account: a usage limit throttles its key or pool.
+    #[must_use]
+    pub const fn without_account(self) -> Self {
+        match self {
+            Self::HoldAccount(until) => Self::HoldUntil(until),
+            Self::None
+            | Self::BreakerSuccess
+            | Self::BreakerFailure
+            | Self::HoldUntil(_)
+            | Self::PauseQueue
+            | Self::PauseForBudget => self,
+        }
+    }
+
     /// The reason to pause the queue, if this effect pauses it.
     #[must_use]
     pub fn pause_reason(self, outcome: &Outcome) -> Option<String> {
@@ -79,7 +96,11 @@ impl Effect {
             Self::PauseQueue | Self::PauseForBudget => {
                 outcome.failure().map(|failure| failure.message.clone())
             }
-            Self::None | Self::BreakerSuccess | Self::BreakerFailure | Self::HoldUntil(_) => None,
+            Self::None
+            | Self::BreakerSuccess
+            | Self::BreakerFailure
+            | Self::HoldUntil(_)
+            | Self::HoldAccount(_) => None,
         }
     }
 }
@@ -104,6 +125,18 @@ impl Transition {
     #[must_use]
     pub const fn retries(&self, before: &Facts) -> bool {
         self.failures > before.failures && matches!(self.next, Next::Queue { .. })
+    }
+
+    /// The same in a queue with an account. After a usage limit the task is ready, and the account's hold is all that it waits for: it
+    /// starts as soon as the hold ends or is released.
+    #[must_use]
+    pub const fn of_account(self, now: Timestamp) -> Self {
+        match (self.next, self.effect) {
+            (Next::Queue { why, .. }, Effect::HoldAccount(_)) => {
+                Self { next: Next::Queue { run_at: now, why }, ..self }
+            }
+            (Next::Queue { .. } | Next::Complete | Next::Fail(_) | Next::Cancel(_), _) => self,
+        }
     }
 }
 
@@ -174,6 +207,11 @@ fn failed(task: &Facts, failure: &Failure, policy: &Policy, now: Timestamp) -> T
             let until = now.after(wait);
             let next = Next::Queue { run_at: until, why: Wait::RateLimited };
             Transition { next, effect: Effect::HoldUntil(until), ..unchanged }
+        }
+        ErrorClass::UsageLimit => {
+            let until = now.after(failure.retry_after.unwrap_or(UNKNOWN_RESET).min(MAX_ACCOUNT_HOLD));
+            let next = Next::Queue { run_at: until, why: Wait::UsageLimit };
+            Transition { next, effect: Effect::HoldAccount(until), ..unchanged }
         }
         ErrorClass::QueueStop => {
             let next = Next::Queue { run_at: now, why: Wait::Paused };

@@ -148,12 +148,15 @@ impl Gate {
         match effect {
             Effect::BreakerSuccess => breaker.success(policy, now),
             Effect::BreakerFailure => breaker.failure(policy, now),
-            Effect::None | Effect::HoldUntil(_) | Effect::PauseQueue | Effect::PauseForBudget
-                if was_probe =>
-            {
-                breaker.abandon_probe(now);
+            Effect::None
+            | Effect::HoldUntil(_)
+            | Effect::HoldAccount(_)
+            | Effect::PauseQueue
+            | Effect::PauseForBudget => {
+                if was_probe {
+                    breaker.abandon_probe(now);
+                }
             }
-            Effect::None | Effect::HoldUntil(_) | Effect::PauseQueue | Effect::PauseForBudget => {}
         }
         self.breaker = Some(breaker).filter(|breaker| *breaker != Breaker::closed());
     }

@@ -5,6 +5,7 @@
 //!
 //! Start at [`decide`]: the transition at the end of an attempt.
 
+mod account;
 mod breaker;
 mod decide;
 mod dependency;
@@ -33,6 +34,10 @@ mod usage;
 mod visible;
 mod worker;
 
+pub use account::{
+    Account, AccountChange, AccountEnd, AccountHold, AccountReading, AccountWindow, MAX_ACCOUNT_HOLD,
+    MAX_ACCOUNT_WINDOW, NEAR_LIMIT_PERMILLE, UNKNOWN_RESET,
+};
 pub use breaker::{
     Breaker, BreakerPolicy, BreakerState, CallAdmission, CallResult, CallVerdict, OutcomeCounts, Pass, Trip,
 };

@@ -18,6 +18,8 @@ pub enum ErrorClass {
     Permanent,
     /// Too many requests: wait until the given time.
     RateLimited,
+    /// The allowance of the account is used up: wait until it resets.
+    UsageLimit,
     /// Nothing in this queue can work now: bad credentials, no quota.
     QueueStop,
     /// The worker died while running the task: a signal, an abort, out of memory.
@@ -28,13 +30,14 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// Every class, in the order of the table in the guide.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Transient,
         Self::Partial,
         Self::Timeout,
         Self::Stuck,
         Self::Permanent,
         Self::RateLimited,
+        Self::UsageLimit,
         Self::QueueStop,
         Self::Crash,
         Self::Budget,
@@ -50,6 +53,7 @@ impl ErrorClass {
             Self::Stuck => "stuck",
             Self::Permanent => "permanent",
             Self::RateLimited => "rate_limited",
+            Self::UsageLimit => "usage_limit",
             Self::QueueStop => "queue_stop",
             Self::Crash => "crash",
             Self::Budget => "budget",
@@ -70,7 +74,7 @@ impl ErrorClass {
             Self::Transient | Self::Partial | Self::Timeout | Self::Stuck | Self::Permanent | Self::Crash => {
                 true
             }
-            Self::RateLimited | Self::QueueStop | Self::Budget => false,
+            Self::RateLimited | Self::UsageLimit | Self::QueueStop | Self::Budget => false,
         }
     }
 }

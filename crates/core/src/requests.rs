@@ -45,9 +45,12 @@ pub const fn replay(state: &State) -> Replaying {
         State::Failed { .. } | State::Cancelled { .. } => Replaying::Requeue,
         State::Queued { readiness: Readiness::Waiting, why, .. } => match why {
             // These wait only for a time.
-            Wait::Scheduled | Wait::Retry | Wait::RateLimited | Wait::New | Wait::Replayed => {
-                Replaying::Hasten
-            }
+            Wait::Scheduled
+            | Wait::Retry
+            | Wait::RateLimited
+            | Wait::UsageLimit
+            | Wait::New
+            | Wait::Replayed => Replaying::Hasten,
             Wait::HandedBack | Wait::LeaseExpired | Wait::Paused | Wait::Budget => Replaying::Hasten,
             // These wait for a condition that a replay cannot bring about.
             Wait::Concurrency | Wait::BreakerOpen | Wait::Dependency => Replaying::Refused(StateName::Queued),

@@ -29,11 +29,13 @@ pub enum Wait {
     LeaseExpired,
     /// A user replayed it.
     Replayed,
+    /// The allowance of its account is used up.
+    UsageLimit,
 }
 
 impl Wait {
     /// Every reason; a store persists the index in this list.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::New,
         Self::Scheduled,
         Self::Retry,
@@ -46,6 +48,7 @@ impl Wait {
         Self::HandedBack,
         Self::LeaseExpired,
         Self::Replayed,
+        Self::UsageLimit,
     ];
 
     /// The name shown to users.
@@ -64,6 +67,7 @@ impl Wait {
             Self::HandedBack => "handed_back",
             Self::LeaseExpired => "lease_expired",
             Self::Replayed => "replayed",
+            Self::UsageLimit => "usage_limit",
         }
     }
 }
@@ -197,6 +201,19 @@ impl State {
             Self::Completed { .. } => StateName::Completed,
             Self::Failed { .. } => StateName::Failed,
             Self::Cancelled { .. } => StateName::Cancelled,
+        }
+    }
+
+    /// When the attempt started, if one is running.
+    #[must_use]
+    pub const fn started_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Running { started_at, .. } => Some(*started_at),
+            Self::Queued { .. }
+            | Self::Claimed { .. }
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Cancelled { .. } => None,
         }
     }
 

@@ -122,8 +122,12 @@ fn verdict<T>(done: &Result<T, TaskError>) -> CallVerdict {
             | ErrorClass::Stuck
             | ErrorClass::Crash,
         ) => CallVerdict::Failure,
-        Err(ErrorClass::Permanent | ErrorClass::RateLimited | ErrorClass::QueueStop | ErrorClass::Budget) => {
-            CallVerdict::None
-        }
+        Err(
+            ErrorClass::Permanent
+            | ErrorClass::RateLimited
+            | ErrorClass::UsageLimit
+            | ErrorClass::QueueStop
+            | ErrorClass::Budget,
+        ) => CallVerdict::None,
     }
 }

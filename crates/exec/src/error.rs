@@ -44,6 +44,12 @@ impl TaskError {
         Self::of(ErrorClass::RateLimited, message).retry_after(retry_after)
     }
 
+    /// The allowance of the account is used up: nothing that uses it starts before this has passed, in any queue.
+    #[must_use]
+    pub fn usage_limit(resets_in: Duration, message: impl Into<String>) -> Self {
+        Self::of(ErrorClass::UsageLimit, message).retry_after(resets_in)
+    }
+
     /// Nothing in this queue can work now: bad credentials, no quota.
     #[must_use]
     pub fn queue_stop(message: impl Into<String>) -> Self {

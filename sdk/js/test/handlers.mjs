@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { QueueStop, Lost, PartialError, Permanent, RateLimited, TaskError, Transient, worker } from "../index.js";
+import { QueueStop, Lost, PartialError, Permanent, RateLimited, TaskError, Transient, UsageLimit, worker } from "../index.js";
 
 // Before it is ready: noise, without an end of line too.
 console.log('{"type":"result","id":"noise"}');
@@ -103,6 +103,7 @@ const ERRORS = {
   permanent: () => new Permanent("never"),
   after: () => new RateLimited("slow down", { afterMs: 249.5 }),
   until: () => new RateLimited("slow down", { until: new Date(0) }),
+  usage_limit: () => new UsageLimit("allowance used up", { afterMs: 60_000 }),
   queue_stop: () => new QueueStop("no money"),
   unclassed: () => new TaskError("who knows", { hint: "ask" }),
   timeout: () => new DOMException("too slow", "TimeoutError"),

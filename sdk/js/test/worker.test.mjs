@@ -255,6 +255,7 @@ describe("errors", options, () => {
       permanent: { class: "permanent" },
       after: { class: "rate_limited", retry_after_ms: 250 },
       until: { class: "rate_limited", retry_after_ms: 0 },
+      usage_limit: { class: "usage_limit", retry_after_ms: 60_000 },
       queue_stop: { class: "queue_stop" },
       unclassed: { class: undefined, hint: "ask" },
       timeout: { class: "transient", message: "TimeoutError: too slow" },

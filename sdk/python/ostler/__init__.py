@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "worker", "Worker", "Context", "AsyncContext", "TaskInfo", "Tested",
-    "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "QueueStop",
+    "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "UsageLimit", "QueueStop",
     "Stopped", "Cancelled", "Lost",
 ]  # fmt: skip
 
@@ -133,11 +133,18 @@ class RateLimited(TaskError):
         details: Optional[str] = None,
     ) -> None:
         if (after is None) == (until is None):
-            raise TypeError("RateLimited needs either after= (seconds or a timedelta) or until= (a datetime)")
+            raise TypeError(f"{type(self).__name__} needs either after= (seconds or a timedelta) or until= (a datetime)")
         if until is not None:
             # A naive datetime is local time, as everywhere in Python.
             after = until.astimezone(timezone.utc) - datetime.now(timezone.utc)
         super().__init__(message, retry_after=after, step=step, hint=hint, details=details)
+
+
+class UsageLimit(RateLimited):
+    """The allowance of the account is used up. Nothing that uses the account of this queue starts for ``after`` seconds, or until
+    ``until``; no attempt is used up."""
+
+    class_name = "usage_limit"
 
 
 class QueueStop(TaskError):

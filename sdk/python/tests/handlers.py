@@ -10,7 +10,7 @@ import sys
 import threading
 from datetime import datetime, timedelta, timezone
 
-from ostler import AsyncContext, Context, QueueStop, Lost, Partial, Permanent, RateLimited, Transient, worker
+from ostler import AsyncContext, Context, QueueStop, Lost, Partial, Permanent, RateLimited, Transient, UsageLimit, worker
 
 # Before it is ready: noise, without an end of line too.
 print('{"type":"result","id":"noise"}')
@@ -157,6 +157,7 @@ ERRORS = {
     "permanent": lambda: Permanent("never"),
     "after": lambda: RateLimited("slow down", after=0.25),
     "until": lambda: RateLimited("slow down", until=datetime.now(timezone.utc) - timedelta(hours=1)),
+    "usage_limit": lambda: UsageLimit("allowance used up", after=60),
     "queue_stop": lambda: QueueStop("no money"),
     "timeout": lambda: TimeoutError("too slow"),
     "socket": lambda: socket.timeout("too slow"),

@@ -251,6 +251,7 @@ class Errors(OneWorker):
             "permanent": {"class": "permanent"},
             "after": {"class": "rate_limited", "retry_after_ms": 250},
             "until": {"class": "rate_limited", "retry_after_ms": 0},
+            "usage_limit": {"class": "usage_limit", "retry_after_ms": 60000},
             "queue_stop": {"class": "queue_stop"},
             "timeout": {"class": "transient", "message": "TimeoutError: too slow"},
             "socket": {"class": "transient"},

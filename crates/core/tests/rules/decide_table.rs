@@ -80,7 +80,7 @@ fn row(
 /// Every row of the table, for a task without a cancellation or a passed limit.
 #[rustfmt::skip]
 fn table() -> Vec<Row> {
-    use ErrorClass::{Budget, Crash, QueueStop, Partial, Permanent, RateLimited, Stuck, Timeout, Transient};
+    use ErrorClass::{Budget, Crash, QueueStop, Partial, Permanent, RateLimited, Stuck, Timeout, Transient, UsageLimit};
     let at_once = Duration::ZERO;
     let after_two = Facts { failures: 2, ..running() };
     let last_try = Facts { failures: 19, ..running() };
@@ -99,6 +99,10 @@ fn table() -> Vec<Row> {
         row("rate limited believes a short time too", running(), failed_for(RateLimited, secs(1)), queue_in(secs(1), Wait::RateLimited), [0, 0, 0], Effect::HoldUntil(NOW.after(secs(1)))),
         row("rate limited without a time waits as after a first failure", after_two, failed(RateLimited), queue_in(secs(10), Wait::RateLimited), [0, 0, 0], Effect::HoldUntil(NOW.after(secs(10)))),
         row("rate limited is no failure on the last try", last_try, failed_for(RateLimited, secs(90)), queue_in(secs(90), Wait::RateLimited), [0, 0, 0], Effect::HoldUntil(NOW.after(secs(90)))),
+
+        row("a usage limit waits until it resets", running(), failed_for(UsageLimit, secs(90)), queue_in(secs(90), Wait::UsageLimit), [0, 0, 0], Effect::HoldAccount(NOW.after(secs(90)))),
+        row("a usage limit without a reset waits for a quarter of an hour", last_try, failed(UsageLimit), queue_in(secs(900), Wait::UsageLimit), [0, 0, 0], Effect::HoldAccount(NOW.after(secs(900)))),
+        row("a usage limit lasts eight days at most", running(), failed_for(UsageLimit, secs(10_000_000)), queue_in(secs(691_200), Wait::UsageLimit), [0, 0, 0], Effect::HoldAccount(NOW.after(secs(691_200)))),
 
         row("queue stop pauses the queue", running(), failed(QueueStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseQueue),
         row("queue stop is no failure on the last try", last_try, failed(QueueStop), queue_in(at_once, Wait::Paused), [0, 0, 0], Effect::PauseQueue),

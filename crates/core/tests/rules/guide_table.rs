@@ -72,8 +72,8 @@ fn outcome(name: &str) -> Outcome {
         Ending::NodeDied => Outcome::NodeDied,
         Ending::HandedBack => Outcome::HandedBack,
         Ending::Cancelled => Outcome::Cancelled,
-        Ending::Failed(ErrorClass::RateLimited) => {
-            let failure = Failure::new(ErrorClass::RateLimited, "slower");
+        Ending::Failed(class @ (ErrorClass::RateLimited | ErrorClass::UsageLimit)) => {
+            let failure = Failure::new(class, "slower");
             Outcome::Failed(Failure { retry_after: Some(ASKED), ..failure })
         }
         Ending::Failed(class) => Outcome::Failed(Failure::new(class, "it broke")),
@@ -113,6 +113,10 @@ fn decided(name: &str) -> [String; 7] {
         Effect::HoldUntil(until) => {
             assert_eq!(until, NOW.after(ASKED));
             ("–", "held until then")
+        }
+        Effect::HoldAccount(until) => {
+            assert_eq!(until, NOW.after(ASKED));
+            ("–", "its account is held until then")
         }
         Effect::PauseQueue | Effect::PauseForBudget => ("–", "pauses"),
     };

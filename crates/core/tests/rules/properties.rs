@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_core::{
-    Cancelling, Effect, ErrorClass, Facts, Failure, Id, LeasePhase, Next, Outcome, Policy, Readiness,
-    Replaying, RetryPolicy, Seed, SessionId, State, StateName, TaskId, Timestamp, Wait, arrival, cancel,
-    decide, lapsed, replay, too_late,
+    Cancelling, Effect, ErrorClass, Facts, Failure, Id, LeasePhase, MAX_ACCOUNT_HOLD, Next, Outcome, Policy,
+    Readiness, Replaying, RetryPolicy, Seed, SessionId, State, StateName, TaskId, Timestamp, Wait, arrival,
+    cancel, decide, lapsed, replay, too_late,
 };
 use proptest::prelude::*;
 
@@ -207,9 +207,17 @@ impl Model {
             ErrorClass::Permanent => Effect::None,
             ErrorClass::QueueStop => Effect::PauseQueue,
             ErrorClass::Budget => Effect::PauseForBudget,
+            ErrorClass::UsageLimit => {
+                let longest = self.now.after(MAX_ACCOUNT_HOLD);
+                assert!(
+                    matches!(answered, Effect::HoldAccount(until) if (self.now..=longest).contains(until))
+                );
+                *answered
+            }
             ErrorClass::RateLimited => match answered {
                 Effect::HoldUntil(until) if *until >= self.now => *answered,
                 Effect::HoldUntil(_)
+                | Effect::HoldAccount(_)
                 | Effect::None
                 | Effect::BreakerSuccess
                 | Effect::BreakerFailure

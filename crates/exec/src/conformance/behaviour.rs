@@ -109,6 +109,7 @@ fn failure(class: Option<ErrorClass>) -> TaskError {
         Some(ErrorClass::Permanent) => TaskError::permanent("as requested"),
         Some(ErrorClass::Partial) => TaskError::partial("move", "as requested").hint("look at the folder"),
         Some(ErrorClass::RateLimited) => TaskError::rate_limited(Duration::from_secs(7), "as requested"),
+        Some(ErrorClass::UsageLimit) => TaskError::usage_limit(Duration::from_secs(7), "as requested"),
         Some(ErrorClass::QueueStop) => TaskError::queue_stop("as requested"),
         Some(
             ErrorClass::Transient

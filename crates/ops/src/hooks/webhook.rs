@@ -93,6 +93,7 @@ impl HookAttempt for Webhook {
             | ErrorClass::Timeout
             | ErrorClass::Stuck
             | ErrorClass::RateLimited
+            | ErrorClass::UsageLimit
             | ErrorClass::Crash
             | ErrorClass::Budget => HookError::MayPass(sentence),
         })

@@ -61,6 +61,7 @@ fn code(class: ErrorClass) -> Option<i32> {
         ErrorClass::QueueStop => Some(3),
         ErrorClass::Partial
         | ErrorClass::RateLimited
+        | ErrorClass::UsageLimit
         | ErrorClass::Timeout
         | ErrorClass::Stuck
         | ErrorClass::Crash

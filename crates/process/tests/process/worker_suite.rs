@@ -45,7 +45,7 @@ impl Fixture for Told {
 fn error(class: ErrorClass) -> String {
     let more = match class {
         ErrorClass::Partial => ",\"step\":\"move\",\"hint\":\"look at the folder\"",
-        ErrorClass::RateLimited => ",\"retry_after_ms\":7000",
+        ErrorClass::RateLimited | ErrorClass::UsageLimit => ",\"retry_after_ms\":7000",
         ErrorClass::Transient
         | ErrorClass::Permanent
         | ErrorClass::QueueStop

@@ -141,6 +141,7 @@ impl Telemetry {
                     | ErrorClass::Timeout
                     | ErrorClass::Permanent
                     | ErrorClass::RateLimited
+                    | ErrorClass::UsageLimit
                     | ErrorClass::QueueStop
                     | ErrorClass::Budget,
                 ),
