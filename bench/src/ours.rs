@@ -231,7 +231,7 @@ impl Ours {
         self.put(count, |_| {}).await?;
         let ran = Some(Ran { worker: self.worker, took: Duration::from_millis(1) });
         let outcome = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no such thing"));
-        let report = |lease| Report { lease, ran, outcome: outcome.clone(), output: None };
+        let report = |lease| Report { lease, ran, outcome: outcome.clone(), output: None, reading: None };
         self.store.finish(self.claim_all(count).await?.into_iter().map(report).collect()).await?;
         Ok(())
     }
@@ -252,7 +252,13 @@ impl Ours {
     /// Finishes all with success; returns their number.
     pub(crate) async fn finish(&self, leases: Vec<Lease>) -> Result<usize, Error> {
         let ran = Some(Ran { worker: self.worker, took: Duration::from_millis(1) });
-        let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: Some("null".into()) };
+        let report = |lease| Report {
+            lease,
+            ran,
+            outcome: Outcome::Success,
+            output: Some("null".into()),
+            reading: None,
+        };
         let finished = self.store.finish(leases.into_iter().map(report).collect()).await?;
         match finished.iter().find(|answer| matches!(answer, Finished::LeaseLost)) {
             None => Ok(finished.len()),
@@ -330,7 +336,8 @@ impl Ours {
         let tomorrow = Some(Duration::from_secs(24 * 60 * 60));
         let failure = Failure::new(ErrorClass::RateLimited, "too many requests");
         let outcome = Outcome::Failed(Failure { retry_after: tomorrow, ..failure });
-        let report = |lease| Report { lease, ran: None, outcome: outcome.clone(), output: None };
+        let report =
+            |lease| Report { lease, ran: None, outcome: outcome.clone(), output: None, reading: None };
         self.store.finish(leases.into_iter().map(report).collect()).await?;
         self.put(count / 2, change).await?;
         // Each claim parks some of the ready tasks, until there are none.

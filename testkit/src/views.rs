@@ -53,12 +53,18 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
     // A success whose start and finish are one write, and one with a record of its own.
     all.push(add(&|task| task.unique = Some(Unique::new("it's \"one\""))).await);
     let ran = Some(Ran { worker, took: Duration::from_millis(7) });
-    report(Report { lease: claim().await, ran, outcome: Outcome::Success, output: Some("[1]".to_owned()) })
-        .await;
+    report(Report {
+        lease: claim().await,
+        ran,
+        outcome: Outcome::Success,
+        output: Some("[1]".to_owned()),
+        reading: None,
+    })
+    .await;
     all.push(add(&|task| task.cost = Some(3)).await);
     let lease = claim().await;
     store.start(vec![Start { lease: lease.as_ref(), worker }]).await.expect("it starts");
-    report(Report { lease, ran: None, outcome: Outcome::Success, output: None }).await;
+    report(Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None }).await;
     all.push(add(&|task| task.folder = Some("/srv".to_owned())).await);
     let failure = Failure {
         details: Some("line 1\nline 2".to_owned()),
@@ -66,7 +72,14 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
         exit_code: Some(9),
         ..Failure::new(ErrorClass::Permanent, "no\u{0} \"such\" thing")
     };
-    report(Report { lease: claim().await, ran, outcome: Outcome::Failed(failure), output: None }).await;
+    report(Report {
+        lease: claim().await,
+        ran,
+        outcome: Outcome::Failed(failure),
+        output: None,
+        reading: None,
+    })
+    .await;
     all.push(add(&|task| task.limit_key = Some("tenant".to_owned())).await);
     store.cancel(all[3..].to_vec()).await.expect("it is cancelled");
     all.push(add(&|_| {}).await);

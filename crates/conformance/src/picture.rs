@@ -5,6 +5,7 @@ use ostler_store::events::{Event, EventQuery};
 
 use ostler_store::MAX_PAGE;
 use ostler_store::Store;
+use ostler_store::accounts::AccountRecord;
 use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
@@ -20,6 +21,7 @@ pub struct Picture {
     pub(super) schedules: Vec<ScheduleRecord>,
     pub(super) jobs: Vec<JobRecord>,
     pub(super) call_breakers: Vec<CallBreakerRecord>,
+    pub(super) accounts: Vec<AccountRecord>,
     /// Newest first, as in a list.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
@@ -39,7 +41,8 @@ impl Picture {
         let schedules = store.schedules().await.expect("schedules answers");
         let jobs = store.jobs(JobFilter::default(), MAX_PAGE).await.expect("jobs answers");
         let call_breakers = store.call_breakers().await.expect("call_breakers answers");
-        Self { survey: survey(store).await, schedules, jobs, call_breakers, tasks }
+        let accounts = store.accounts().await.expect("accounts answers");
+        Self { survey: survey(store).await, schedules, jobs, call_breakers, accounts, tasks }
     }
 }
 

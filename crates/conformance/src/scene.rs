@@ -282,7 +282,7 @@ pub(super) fn one<T>(answers: Vec<T>) -> T {
 }
 
 pub(super) const fn report(lease: Lease, outcome: Outcome) -> Report {
-    Report { lease, ran: None, outcome, output: None }
+    Report { lease, ran: None, outcome, output: None, reading: None }
 }
 
 /// Waits for a wakeup, and arms it again.

@@ -48,6 +48,7 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::ExpireDead => "expire",
         Check::QueueGate | Check::KeyGate => "holds",
         Check::QueuePlaces => "concurrency",
+        Check::AccountPlaces => "accounts",
         Check::ProbeEnd => "breakers",
         Check::FireExpected => "schedules",
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
+use ostler_core::{AccountReading, ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -87,6 +87,8 @@ pub struct AttemptResult {
     pub classing: ClassSource,
     /// The resource that the node lacked, if that kept the work from starting. The work is then handed back, and the pool backs off.
     pub shortage: Option<String>,
+    /// How much of its allowance the account of the pool has used, if the work knows it.
+    pub reading: Option<AccountReading>,
 }
 
 /// Where the class of a failure comes from.
@@ -121,6 +123,7 @@ impl AttemptResult {
             slot: WorkerFate::Reusable,
             classing: ClassSource::Given,
             shortage: None,
+            reading: None,
         }
     }
 
@@ -133,6 +136,7 @@ impl AttemptResult {
             slot: WorkerFate::Reusable,
             classing: ClassSource::Given,
             shortage: None,
+            reading: None,
         }
     }
 
@@ -157,6 +161,7 @@ impl AttemptResult {
             slot: WorkerFate::Reusable,
             classing: ClassSource::Given,
             shortage: None,
+            reading: None,
         }
     }
 
@@ -184,6 +189,7 @@ impl AttemptResult {
             slot: WorkerFate::Reusable,
             classing: ClassSource::Given,
             shortage: None,
+            reading: None,
         }
     }
 
@@ -196,6 +202,7 @@ impl AttemptResult {
             slot: WorkerFate::Dead,
             classing: ClassSource::Given,
             shortage: None,
+            reading: None,
         }
     }
 

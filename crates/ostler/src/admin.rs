@@ -1,10 +1,11 @@
 //! Administration of tasks and of the queue: list, show, events, files, replay, drop, amend, pause, resume.
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, EventKind, Overrides, StateName, TaskId};
+use ostler_core::{Account, AccountChange, EventBody, EventKind, Overrides, StateName, TaskId};
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::Selector;
 use ostler_ops::{OpsError, Refusal};
+use ostler_store::accounts::AccountRecord;
 use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
@@ -141,6 +142,22 @@ impl Client {
     /// When the store cannot be read.
     pub async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, WaitError> {
         Ok(self.store().call_breakers().await?)
+    }
+
+    /// Returns the accounts whose limits queues share, with what holds them, in the order of their names.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn accounts(&self) -> Result<Vec<AccountRecord>, WaitError> {
+        Ok(self.store().accounts().await?)
+    }
+
+    /// Holds or releases an account, or sets its concurrency, for every process. Returns the account as it is then.
+    ///
+    /// # Errors
+    /// When the name or the change is invalid, or the store cannot be written.
+    pub async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, WaitError> {
+        Ok(self.store().change_account(name, change).await?)
     }
 
     /// Requeues a failed or cancelled task, and makes a waiting one due now. A completed or running task stays unchanged,

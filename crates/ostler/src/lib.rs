@@ -80,10 +80,11 @@ pub use ids::ids;
 pub use jobs::Job;
 pub use kind::Kind;
 pub use ostler_core::{
-    Attempt, AttemptEnd, Backoff, BreakerPolicy, BreakerState, Conversation, Cost, Ending, ErrorClass,
-    EventBody, EventKind, EventKinds, Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict,
-    OnFailed, Overlap, Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step,
-    Task, TaskId, Timestamp, ToolStatus, Trip, Usage, Worker, WorkerState,
+    Account, AccountChange, AccountHold, AccountReading, AccountWindow, Attempt, AttemptEnd, Backoff,
+    BreakerPolicy, BreakerState, Conversation, Cost, Ending, ErrorClass, EventBody, EventKind, EventKinds,
+    Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap, Overrides,
+    Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId, Timestamp,
+    ToolStatus, Trip, Usage, Worker, WorkerState,
 };
 pub use ostler_exec::{
     CallBreaker, ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy,
@@ -93,6 +94,7 @@ pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{
     BadScheduleSpec, Drained, LeaseTimes, NodeState, ScheduleSpec, StoreNews, Unclassed,
 };
+pub use ostler_store::accounts::AccountRecord;
 pub use ostler_store::call_breakers::CallBreakerRecord;
 pub use ostler_store::calls::Amended;
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};

@@ -1,12 +1,13 @@
 //! Cache: a process's cached view of the store. Entries may be stale: they are checked where they are used.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ostler_core::SessionId;
 
-use crate::locks::{LockTarget, Locks, Mode};
+use crate::locks::Locks;
+use crate::queue::{QueueRow, binds};
 
 /// Limit on cached grants; above it the cache is cleared.
 const MAX_GRANTS: usize = 100_000;
@@ -35,8 +36,8 @@ pub(crate) struct Cache {
 struct CachedQueue {
     grants: HashMap<i64, Grant>,
     sessions: HashMap<i64, SessionId>,
-    /// Queues whose tasks were bound to each other when they were last read.
-    binding: HashSet<String>,
+    /// Queues whose tasks were bound to each other when they were last read, with their accounts.
+    binding: HashMap<String, Option<String>>,
     /// The position where the last claim of a lane left off.
     cursors: HashMap<i64, LaneScan>,
 }
@@ -146,30 +147,28 @@ impl Cache {
         known.sessions.insert(id, name);
     }
 
-    /// Records whether a queue binds its tasks to each other.
-    pub(crate) fn note(&self, queue: &str, binds: bool) {
+    /// Records whether a queue binds its tasks to each other, and its account.
+    pub(crate) fn note(&self, queue: &QueueRow) {
         let mut known = self.known();
-        if binds && !known.binding.contains(queue) {
+        let (name, account) = (&*queue.name, &queue.settings.account);
+        if !binds(queue) {
+            known.binding.remove(name);
+        } else if known.binding.get(name) != Some(account) {
             if known.binding.len() >= MAX_NAMES {
                 known.binding.clear();
             }
-            known.binding.insert(queue.to_owned());
-        } else if !binds && known.binding.contains(queue) {
-            known.binding.remove(queue);
+            known.binding.insert(name.to_owned(), account.clone());
         }
     }
 
     /// Strengthens the locks that are known to be too weak.
     pub(crate) fn strengthened(&self, mut locks: Locks) -> Locks {
         let known = self.known();
-        let names: Vec<String> = locks
-            .queues()
-            .into_iter()
-            .filter(|name| known.binding.contains(*name))
-            .map(str::to_owned)
-            .collect();
+        let names: Vec<String> = locks.queues().into_iter().map(str::to_owned).collect();
         for name in names {
-            locks.add(LockTarget::Queue(name), Mode::Exclusive);
+            if let Some(account) = known.binding.get(&name) {
+                locks = locks.queue_alone(&name).account(account.as_deref());
+            }
         }
         locks
     }

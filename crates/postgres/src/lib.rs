@@ -1,8 +1,8 @@
 //! The shared store: one PostgreSQL database for any number of nodes.
 //!
 //! - [`Postgres`]: implements the contract. `verbs/`: the statements of each verb; what both SQL stores share is in `ostler_sql`.
-//! - `transactor.rs`: runs each verb as one transaction, with retries. `commit_mark.rs`: proof of a commit. `group_commit.rs`: concurrent calls
-//!   share a transaction. `tx/`: one transaction. `locks.rs`: advisory locks. `counts.rs`: lane counters without contention.
+//! - `transactor.rs`: runs each verb as one transaction, with retries. `commit_mark.rs`: proof of a commit. `group_commit.rs`, `batches.rs`: concurrent
+//!   calls share a transaction. `tx/`: one transaction. `locks.rs`: advisory locks. `counts.rs`: lane counters without contention.
 //! - `row.rs`: tasks as rows. `queue.rs`: queues. `cache.rs`: cached queues, claims and sessions.
 //! - `address.rs`, `url.rs`: the URL of a store. `open.rs`, `connect.rs`, `tls.rs`, `schema.rs`: opening. [`integrity`]: checks.
 //!   `pools.rs`, `session_settings.rs`: connections. `param.rs`: typed parameters. `notifier.rs`: notifications between processes.
@@ -12,6 +12,7 @@
 
 mod address;
 mod backend;
+mod batches;
 mod cache;
 mod change_watch;
 mod commit_mark;

@@ -1,7 +1,7 @@
 //! Advisory locks: which verbs may run concurrently.
 //!
-//! A verb takes its locks before it touches a row: those of sessions, then those of queues, each in the order of their
-//! names, so that no two verbs deadlock. They are transaction-level advisory locks, which live in the server's memory and
+//! A verb takes its locks before it touches a row: those of sessions, then those of queues and of their accounts, each in the order
+//! of their names, so that no two verbs deadlock. They are transaction-level advisory locks, which live in the server's memory and
 //! end with the transaction. A verb that moves tasks of a queue holds the queue *shared*, and the rows it moves; if the
 //! tasks of a queue are bound to each other (limit keys, gates, caps), or the queue itself is changed, it holds the queue
 //! *exclusively*. A verb that needs a queue it has not locked restarts, and locks that one too.
@@ -20,6 +20,8 @@ pub(crate) enum LockTarget {
     Transactor(SessionId),
     /// A queue with its tasks.
     Queue(String),
+    /// An account that queues share.
+    Account(String),
     /// The breaker around a call of handlers.
     CallBreaker(String),
     /// All schedules, which are counted.
@@ -36,6 +38,7 @@ impl fmt::Display for LockTarget {
             Self::Session(session) => write!(f, "session {session}"),
             Self::Transactor(session) => write!(f, "transactor {session}"),
             Self::Queue(name) => write!(f, "queue {name}"),
+            Self::Account(name) => write!(f, "account {name}"),
             Self::CallBreaker(name) => write!(f, "call breaker {name}"),
             Self::Schedules => f.write_str("schedules"),
             Self::Schema => f.write_str("schema"),
@@ -83,6 +86,14 @@ impl Locks {
         self.and(LockTarget::Queue(name.to_owned()), Mode::Exclusive)
     }
 
+    /// Adds the lock of an account, if there is one.
+    pub(crate) fn account(self, name: Option<&str>) -> Self {
+        match name {
+            Some(name) => self.and(LockTarget::Account(name.to_owned()), Mode::Exclusive),
+            None => self,
+        }
+    }
+
     /// Merges two sets of locks.
     pub(crate) fn with(mut self, others: Self) -> Self {
         for (what, mode) in others.0 {
@@ -106,6 +117,7 @@ impl Locks {
             LockTarget::Session(session) => Some(*session),
             LockTarget::Transactor(_)
             | LockTarget::Queue(_)
+            | LockTarget::Account(_)
             | LockTarget::CallBreaker(_)
             | LockTarget::Schedules
             | LockTarget::Schema
@@ -120,6 +132,7 @@ impl Locks {
                 LockTarget::Queue(name) => names.push(name.as_str()),
                 LockTarget::Session(_)
                 | LockTarget::Transactor(_)
+                | LockTarget::Account(_)
                 | LockTarget::CallBreaker(_)
                 | LockTarget::Schedules
                 | LockTarget::Schema

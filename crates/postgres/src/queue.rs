@@ -13,7 +13,7 @@ use crate::row::RowRef;
 use ostler_sql::gate_codec::gate_from;
 
 /// Whether its tasks are bound to each other, so that who moves one of them has to hold the queue alone: they have limit keys,
-/// or gates and caps are counted over all of them.
+/// or gates, caps and accounts count all of them.
 pub(crate) fn binds(queue: &QueueRow) -> bool {
     let settings = &queue.settings;
     settings.concurrency.is_some()
@@ -21,13 +21,15 @@ pub(crate) fn binds(queue: &QueueRow) -> bool {
         || !settings.rate.is_empty()
         || !settings.key_rate.is_empty()
         || settings.breaker.is_some()
+        || settings.account.is_some()
         || queue.clock.0.is_some()
         || queue.gate != Gate::default()
         || queue.any_shut
 }
 
 /// The columns of a queue that [`settings_from`] reads.
-pub(crate) const SETTINGS: &str = "q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules";
+pub(crate) const SETTINGS: &str =
+    "q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules, q.account";
 
 /// Reads the settings of a queue from its columns.
 pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
@@ -39,14 +41,14 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
         coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false) AS shut,
         lanes.ids, lanes.kinds,
-        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds AS kind_settings, q.tell, q.rules
+        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds AS kind_settings, q.tell, q.rules, q.account
      FROM ostler.queue q CROSS JOIN LATERAL (
         SELECT array_agg(l.id) AS ids, array_agg(l.kind) AS kinds
         FROM (SELECT id, kind FROM ostler.lane WHERE queue = q.id ORDER BY id) AS l) AS lanes
      WHERE q.name = ANY($2)";
 
 /// The number of columns of [`QUEUES`].
-pub(crate) const COLUMNS: usize = 14;
+pub(crate) const COLUMNS: usize = 15;
 
 /// Reads the queues found by [`QUEUES`] from rows that start with its columns. Without a queue, these are null.
 pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<QueueRow>> {

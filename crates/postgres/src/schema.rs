@@ -311,10 +311,17 @@ const V8: &str = "
 CREATE TABLE ostler.call_breaker(name text PRIMARY KEY, state text NOT NULL, changed_at bigint NOT NULL);
 ";
 
-// Names of workers; a node reports its workers again in a moment.
+// Names of workers; a node reports its workers again in a moment. Accounts: limits that the queues that name one share; an account without
+// state has no row.
 const V9: &str = "
 ALTER TABLE ostler.worker ADD COLUMN name text NOT NULL DEFAULT '';
 ALTER TABLE ostler.gone_worker ADD COLUMN name text NOT NULL DEFAULT '';
+ALTER TABLE ostler.queue ADD COLUMN account text COLLATE \"C\";
+CREATE INDEX queue_account ON ostler.queue(account) WHERE account IS NOT NULL;
+CREATE TABLE ostler.account(
+    name text COLLATE \"C\" PRIMARY KEY, cap bigint, held_until bigint, held_why text, window_milli bigint, lowered_at bigint,
+    allowance text, used_permille bigint, resets_at bigint
+);
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.
@@ -326,6 +333,6 @@ DELETE FROM ostler.edge; DELETE FROM ostler.freed;
 DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.outbox;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker; DELETE FROM ostler.gone_worker;
-DELETE FROM ostler.call_breaker;
+DELETE FROM ostler.call_breaker; DELETE FROM ostler.account;
 SELECT setval(pg_get_serial_sequence('ostler.outbox', 'number'), 1, false);
 ";

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{
-    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+    Account, AccountChange, BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId,
+    Timestamp, Worker,
 };
 use ostler_sql::events::{StoredEvent, stored};
+use ostler_store::accounts::{AccountRecord, check_account};
 use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -31,18 +33,19 @@ use ostler_store::{
 };
 use tokio_postgres::Transaction;
 
+use crate::batches;
 use crate::conn::Conn;
 use crate::connect::Connector;
 use crate::fault::{Abort, fault};
-use crate::group_commit::{CallOutcome, GroupCommit};
+use crate::group_commit::GroupCommit;
 use crate::inbox;
 use crate::liveness::{Heartbeat, HeartbeatDeps, Renewal};
 use crate::locks::{LockTarget, Locks, Mode};
 use crate::open::{Options, Tables, open};
 use crate::transactor::{Transactor, VerbFuture};
 use crate::verbs::{
-    cancel, claim, enqueue, events, expire, finish, jobs, list, make_ready, node_commands, outbox, prune,
-    schedules, sessions, start, survey,
+    cancel, claim, events, expire, jobs, list, make_ready, node_commands, outbox, prune, schedules, sessions,
+    survey,
 };
 use ostler_sql::queries::ListCall;
 
@@ -90,17 +93,17 @@ impl Postgres {
             enqueues: GroupCommit::new(
                 &transactor,
                 |task| task.payload.len(),
-                |transactor, tasks| Box::pin(take_in(transactor, tasks)),
+                |transactor, tasks| Box::pin(batches::take_in(transactor, tasks)),
             ),
             starts: GroupCommit::new(
                 &transactor,
                 |_| 0,
-                |transactor, starts| Box::pin(begin(transactor, starts)),
+                |transactor, starts| Box::pin(batches::begin(transactor, starts)),
             ),
             reports: GroupCommit::new(
                 &transactor,
                 |report| report.output.as_ref().map_or(0, String::len),
-                |transactor, reports| Box::pin(record(transactor, reports)),
+                |transactor, reports| Box::pin(batches::record(transactor, reports)),
             ),
             transactor,
             heartbeat,
@@ -152,30 +155,6 @@ impl Postgres {
     async fn queues_of(&self, tasks: &[TaskId]) -> Result<Locks, Error> {
         self.transactor.look(tasks, |conn, tasks| Box::pin(cancel::locks(conn, tasks))).await
     }
-}
-
-async fn take_in(transactor: Arc<Transactor>, tasks: Vec<NewTask>) -> CallOutcome<NewTask, Enqueued> {
-    let locks = enqueue::locks(&tasks);
-    let written = transactor.write(locks, &tasks, |tx, tasks| Box::pin(enqueue::run(tx, tasks))).await;
-    written.map_err(|error| (error, tasks))
-}
-
-async fn begin(transactor: Arc<Transactor>, starts: Vec<Start>) -> CallOutcome<Start, Fenced> {
-    let written =
-        transactor.write(Locks::none(), &starts, |tx, starts| Box::pin(start::run(tx, starts))).await;
-    written.map_err(|error| (error, starts))
-}
-
-async fn record(transactor: Arc<Transactor>, reports: Vec<Report>) -> CallOutcome<Report, Finished> {
-    let (mut locks, unknown) = finish::locks(&transactor.cache, &reports);
-    if !unknown.is_empty() {
-        match transactor.look(&unknown, |conn, slots| Box::pin(finish::queues_of(conn, slots))).await {
-            Ok(looked) => locks = locks.with(looked),
-            Err(error) => return Err((error, reports)),
-        }
-    }
-    let written = transactor.write(locks, &reports, |tx, reports| Box::pin(finish::run(tx, reports))).await;
-    written.map_err(|error| (error, reports))
 }
 
 #[async_trait]
@@ -371,6 +350,17 @@ impl Store for Postgres {
             .await
     }
 
+    async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, Error> {
+        check_account(name, &change)?;
+        self.transactor
+            .write(Locks::none().account(Some(name)), &(name, change), |tx, (name, change)| {
+                Box::pin(async {
+                    ostler_sql::accounts::change(tx, name, change).await?.map_err(Abort::Refused)
+                })
+            })
+            .await
+    }
+
     async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
         check_call_breaker(name, policy)?;
         let input = (name, policy, what);
@@ -551,6 +541,11 @@ impl Store for Postgres {
     async fn survey(&self) -> Result<Survey, Error> {
         let now = self.transactor.time.given();
         self.transactor.look(&now, |conn, now| Box::pin(survey::survey(conn, *now))).await
+    }
+
+    async fn accounts(&self) -> Result<Vec<AccountRecord>, Error> {
+        let given = self.transactor.time.given();
+        self.transactor.look(&given, |conn, given| Box::pin(survey::accounts(conn, *given))).await
     }
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {

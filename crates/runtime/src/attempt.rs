@@ -122,7 +122,7 @@ pub(crate) async fn run(
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
     let control =
         Control { cancel, lost: signals.lost, steps, tasks, breakers, span, ..Control::new(sender) };
-    let AttemptResult { outcome, output, slot, classing, shortage } =
+    let AttemptResult { outcome, output, slot, classing, shortage, reading } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.
     let took = shortage.is_none().then(|| began.elapsed());
@@ -144,6 +144,7 @@ pub(crate) async fn run(
     let ending = outcome.ending();
     drop(alone);
     let (report, ended) = entrusted.report(outcome, output, context.clock.now());
+    let report = Report { reading, ..report };
     context.finisher.report(report, ended).await;
     Some(AttemptEnding { task: lease.task, ending, slot, took, suspect, shortage })
 }
@@ -168,7 +169,7 @@ impl RunningAttempt {
         let took = self.began.elapsed();
         let ended = self.tag.ended(&outcome, took, now);
         let ran = (!self.durable).then_some(Ran { worker: self.worker, took });
-        (Report { lease: self.lease, ran, outcome, output }, ended)
+        (Report { lease: self.lease, ran, outcome, output, reading: None }, ended)
     }
 }
 

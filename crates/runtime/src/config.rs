@@ -210,6 +210,13 @@ impl PoolConfig {
         let (prefetch, beginning) = (Prefetch::Off, StartMode::Durable);
         Self { prefetch, beginning, ..Self::new(queue, executor, workers) }
     }
+
+    /// How far it claims ahead: not at all if its queue has an account, so that nothing that was claimed before a hold of the account
+    /// starts after it.
+    pub(crate) fn claims_ahead(&self) -> Prefetch {
+        let has_account = |change: &QueueChange| matches!(change, QueueChange::Account(Some(_)));
+        if self.settings.iter().any(has_account) { Prefetch::Off } else { self.prefetch }
+    }
 }
 
 /// Reports whether there is memory for more work. Called often; must not block.

@@ -372,7 +372,7 @@ impl Pool {
 
     /// How many tasks to claim ahead.
     fn ahead(&self, load: &SetLoad, now: Instant) -> usize {
-        let bound = match self.context.pool.prefetch {
+        let bound = match self.context.pool.claims_ahead() {
             Prefetch::Off => return 0,
             Prefetch::UpTo(bound) => bound,
         };

@@ -109,6 +109,7 @@ fn said(settings: &QueueSettings) -> SettingText {
         .into_iter()
         .zip(limits)
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .chain(settings.account.clone().map(|account| ("account".to_owned(), account)))
         .chain(rules("", &settings.overrides))
         .chain(settings.kinds.iter().flat_map(|(kind, overrides)| rules(&format!("kind.{kind}."), overrides)))
         .collect()

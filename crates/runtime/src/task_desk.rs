@@ -215,7 +215,13 @@ mod tests {
     async fn a_stale_attempt_submits_nothing() {
         let scene = Scene::new().await;
         let desk = scene.desk();
-        let report = Report { lease: scene.lease, ran: None, outcome: Outcome::HandedBack, output: None };
+        let report = Report {
+            lease: scene.lease,
+            ran: None,
+            outcome: Outcome::HandedBack,
+            output: None,
+            reading: None,
+        };
         scene.store.finish(vec![report]).await.expect("it is recorded");
         assert_eq!(desk.submit(ChildTask::new("child", "1")).await, Err(TaskCallError::Lost));
         let survey = scene.store.survey().await.expect("it answers");

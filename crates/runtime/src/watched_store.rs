@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{
-    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+    Account, AccountChange, BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId,
+    Timestamp, Worker,
 };
+use ostler_store::accounts::AccountRecord;
 use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -271,6 +273,15 @@ impl Store for WatchedStore {
     async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
         let call = self.store.call_breaker(name, policy, what);
         self.watch(verb("call_breaker", Proof::Read, Input::Work), call).await
+    }
+
+    async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, Error> {
+        let call = self.store.change_account(name, change);
+        self.watch(verb("change_account", Proof::Turn, Input::Work), call).await
+    }
+
+    async fn accounts(&self) -> Result<Vec<AccountRecord>, Error> {
+        self.watch(verb("accounts", Proof::Read, Input::Own), self.store.accounts()).await
     }
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {

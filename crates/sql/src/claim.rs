@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use ostler_core::{Probe, Rank, State, Timestamp, too_late};
 use ostler_store::Check;
+use ostler_store::accounts::places_for;
 use ostler_store::calls::{Claim, Claimed};
 use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
 
+use crate::accounts;
 use crate::dependents;
 use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use crate::limit_keys::{self, Candidate};
@@ -99,12 +101,17 @@ pub async fn run<T: ClaimTx>(
     if let Some(shut) = gate.as_ref().and_then(|gate| gate.shut(tx)) {
         return Ok((Vec::new(), shut.until));
     }
+    let account = match &lanes.settings.account {
+        Some(name) => AccountPlaces::of(tx, name, claim.limit).await?,
+        None => AccountPlaces::all(claim.limit),
+    };
     let limit = match lanes.settings.concurrency {
         Some(_) => places(tx, &lanes.settings, claim).await?,
         None => claim.limit,
-    };
+    }
+    .min(account.places);
     if limit == 0 && claim.limit > 0 {
-        return Ok((Vec::new(), None));
+        return Ok((Vec::new(), account.until));
     }
     if let Some(gate) = &mut gate {
         gate.settle_due(tx).await?;
@@ -177,6 +184,35 @@ async fn places<T: ClaimTx>(tx: &mut T, settings: &QueueSettings, claim: &Claim)
     let free = settings.free_places(tx.leased(&claim.queue).await?).unwrap_or(u64::MAX);
     let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
     Ok(if tx.checks().pass(Check::QueuePlaces, false) { claim.limit } else { within })
+}
+
+/// What the account of a queue says to a claim.
+struct AccountPlaces {
+    /// The most tasks that it may take.
+    places: usize,
+    /// When the hold of the account ends.
+    until: Option<Timestamp>,
+}
+
+impl AccountPlaces {
+    const fn all(limit: usize) -> Self {
+        Self { places: limit, until: None }
+    }
+
+    async fn of<T: ClaimTx>(tx: &mut T, name: &str, limit: usize) -> Result<Self, T::Error> {
+        if tx.checks().pass(Check::AccountPlaces, false) {
+            return Ok(Self::all(limit));
+        }
+        let (account, now) = (accounts::read(tx, name).await?, tx.now());
+        if let Some(hold) = account.held(now) {
+            return Ok(Self { places: 0, until: hold.until });
+        }
+        let leased = match account.most() {
+            Some(_) => tx.leased_of_account(name).await?,
+            None => 0,
+        };
+        Ok(Self { places: places_for(&account, leased, limit, now), until: None })
+    }
 }
 
 /// Finishes overdue tasks. They come last: finishing one may move other tasks of its key.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ostler_core::{
-    AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, State, StateName, Timestamp, Transition, decide,
-    requeue_event,
+    AccountEnd, AccountReading, AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, State, StateName,
+    Timestamp, Transition, decide, requeue_event,
 };
 use ostler_store::bounded;
-use ostler_store::calls::Ran;
+use ostler_store::calls::{Ran, Report};
 use ostler_store::views::QueueSettings;
 
 use crate::chunks::{put_output, split_output};
@@ -19,6 +19,21 @@ use crate::task::{FoundTask, set_state};
 use crate::tx::{Tx, key_rules};
 use crate::{dependents, gates, limit_keys, params};
 
+/// What an attempt reports besides its outcome.
+#[derive(Clone, Copy, Default)]
+pub struct Yields<'a> {
+    /// The output after a success: JSON text.
+    pub output: Option<&'a str>,
+    pub reading: Option<&'a AccountReading>,
+}
+
+impl<'a> Yields<'a> {
+    #[must_use]
+    pub fn of(report: &'a Report) -> Self {
+        Self { output: report.output.as_deref(), reading: report.reading.as_ref() }
+    }
+}
+
 /// Ends the attempt of a leased task, as `decide` says. Its row is locked.
 ///
 /// # Errors
@@ -28,7 +43,7 @@ pub async fn end_attempt<T: Tx>(
     found: &FoundTask,
     outcome: &Outcome,
     ran: Option<Ran>,
-    output: Option<&str>,
+    yields: Yields<'_>,
 ) -> Result<StateName, T::Error> {
     let task = &found.task;
     let Some(facts) = task.facts() else { return Ok(task.state.name()) };
@@ -37,10 +52,11 @@ pub async fn end_attempt<T: Tx>(
     let subscribers = settings.subscribers.clone();
     let now = tx.now();
     let policy = task.overrides.resolve(&settings.of_kind(&task.kind));
-    let transition = decide(&facts, outcome, &policy, now);
+    let decided = decide(&facts, outcome, &policy, now);
+    let transition = if settings.account.is_some() { decided.of_account(now) } else { decided };
     let attempt = record_end(tx, found, outcome, ran).await?;
     tx.tally(found.lane).retried += u64::from(transition.retries(&facts));
-    write(tx, found, outcome, &transition, output).await?;
+    write(tx, found, outcome, &transition, yields.output).await?;
     let state = match transition.next {
         Next::Queue { run_at, why } => {
             let rules = key_rules(tx, &task.queue).await?;
@@ -58,16 +74,22 @@ pub async fn end_attempt<T: Tx>(
         tx.set_settings(&task.queue, &paused).await?;
     }
     let begun = facts.phase == LeasePhase::Running || ran.is_some();
-    if let State::Queued { run_at, .. } = state
+    if let (State::Queued { .. }, Next::Queue { run_at, .. }) = (state, decided.next)
         && let Some(event) = requeue_event(outcome, run_at).filter(|_| begun)
     {
         append_one(tx, found.slot, &event).await?;
     }
     let unused = (matches!(outcome, Outcome::HandedBack) && !begun).then_some(task.cost);
     let attempted = Probe { task: task.id, token: task.token };
-    let (queue, limit, effect) = (task.queue.as_str(), found.limit, transition.effect);
+    let (queue, limit) = (task.queue.as_str(), found.limit);
+    let end = AccountEnd {
+        effect: transition.effect,
+        began: task.state.started_at().or(ran.map(|ran| now.before(ran.took))),
+        why: outcome.failure().map(|failure| failure.message.as_str()),
+        reading: yields.reading,
+    };
     let rules =
-        gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, effect, unused }).await?;
+        gates::ended(tx, &gates::GateFeedback { queue, limit, attempt: attempted, end, unused }).await?;
     limit_keys::settle(tx, found.limit, &rules).await?;
     let end =
         OutboxInput { lane: found.lane, slot: found.slot, attempt, state: &state, outcome: Some(outcome) };
@@ -118,14 +140,7 @@ async fn record_end<T: Tx>(
     ran: Option<Ran>,
 ) -> Result<u32, T::Error> {
     let task = &found.task;
-    let started_at = match task.state {
-        State::Running { started_at, .. } => Some(started_at),
-        State::Claimed { .. }
-        | State::Queued { .. }
-        | State::Completed { .. }
-        | State::Failed { .. }
-        | State::Cancelled { .. } => None,
-    };
+    let started_at = task.state.started_at();
     let lazily = started_at.is_none() && ran.is_some();
     if lazily {
         tx.exec("UPDATE ostler.task SET runs = runs + 1 WHERE id = $1", params![found.slot]).await?;

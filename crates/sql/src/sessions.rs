@@ -4,7 +4,7 @@ use ostler_core::{Outcome, SessionId};
 use ostler_store::calls::{Expired, Fenced};
 use ostler_store::views::WorkerEnd;
 
-use crate::end_attempt::end_attempt;
+use crate::end_attempt::{Yields, end_attempt};
 use crate::tx::{Snapshot, Tx, readable};
 use crate::value::Row;
 use crate::{gone_workers, outbox, params};
@@ -96,7 +96,7 @@ async fn end_all<T: Tx>(
     for row in tasks {
         let taken = tx.take(row.get(0)?).await;
         let Some(Some(found)) = readable::<T, _>(taken)? else { continue };
-        end_attempt(tx, &found, outcome, None, None).await?;
+        end_attempt(tx, &found, outcome, None, Yields::default()).await?;
     }
     Ok(())
 }

@@ -93,6 +93,9 @@ pub trait Tx: Snapshot {
     /// The number of queued tasks, with what this transaction has changed.
     fn queued(&mut self, queue: &str) -> impl Future<Output = Result<u64, Self::Error>> + Send;
 
+    /// The number of leased tasks over all queues of an account, with what this transaction has changed.
+    fn leased_of_account(&mut self, account: &str) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+
     /// Fails, to be tried again with that lock, unless this transaction has the queue to itself. SQLite's always does.
     ///
     /// # Errors

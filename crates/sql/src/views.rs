@@ -1,5 +1,5 @@
-//! Views for people and their tools: tasks, attempts, dead letters, queues, nodes, workers, jobs and schedules as tables with
-//! readable columns, the same in both databases. Columns are only ever added, at the end.
+//! Views for people and their tools: tasks, attempts, dead letters, queues, nodes, workers, jobs, schedules and accounts as tables
+//! with readable columns, the same in both databases. Columns are only ever added, at the end.
 
 use std::fmt::Write as _;
 
@@ -50,6 +50,7 @@ pub fn views(database: Database) -> Vec<View> {
         workers(database),
         jobs(database),
         schedules(database),
+        accounts(database),
     ]
 }
 
@@ -334,6 +335,7 @@ fn queues(d: Database) -> View {
         column("queue_limit", "q.max_queued", "How many tasks may wait; null: no limit"),
     ];
     columns.extend(counts());
+    columns.push(column("account", "q.account", "The account whose limits it shares; null: none"));
     let from = format!("ostler.queue q LEFT JOIN {} c ON c.queue = q.id", d.counts());
     View { name: "queues", about: "One row for each queue", columns, from }
 }
@@ -424,6 +426,30 @@ fn schedules(d: Database) -> View {
         about: "One row for each schedule",
         columns,
         from: "ostler.schedule c".to_owned(),
+    }
+}
+
+fn accounts(d: Database) -> View {
+    let hold = format!("CASE WHEN a.held_until < {} THEN {} END", i64::MAX, d.time("a.held_until"));
+    let columns = vec![
+        column("name", "a.name", "The name of the account"),
+        column("concurrency", "a.cap", "How many tasks may run at once, as set; null: no limit"),
+        column(
+            "window_milli",
+            "a.window_milli",
+            "How many may run since the provider throttled, in thousandths",
+        ),
+        column("held_until", hold, "Nothing starts before this time; null: no hold, or until it is released"),
+        column("held_why", "a.held_why", "Why nothing starts; null: no hold"),
+        column("allowance", "a.allowance", "The allowance that an attempt last reported about"),
+        column("used_permille", "a.used_permille", "How much of it was used, in thousandths"),
+        column("resets_at", d.time("a.resets_at"), "When that allowance resets"),
+    ];
+    View {
+        name: "accounts",
+        about: "One row for each account that has a limit, a hold or a report",
+        columns,
+        from: "ostler.account a".to_owned(),
     }
 }
 

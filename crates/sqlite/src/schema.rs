@@ -207,8 +207,15 @@ const V7: &str = "
 CREATE TABLE call_breaker(name TEXT PRIMARY KEY, state TEXT NOT NULL, changed_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-// Names of workers; a node reports its workers again in a moment.
+// Names of workers; a node reports its workers again in a moment. Accounts: limits that the queues that name one share; an account without
+// state has no row.
 const V8: &str = "
 ALTER TABLE worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
 ALTER TABLE gone_worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE queue ADD COLUMN account TEXT;
+CREATE INDEX account_queue ON queue(account) WHERE account IS NOT NULL;
+CREATE TABLE account(
+    name TEXT PRIMARY KEY, cap INTEGER, held_until INTEGER, held_why TEXT, window_milli INTEGER, lowered_at INTEGER,
+    allowance TEXT, used_permille INTEGER, resets_at INTEGER
+) STRICT, WITHOUT ROWID;
 ";

@@ -258,6 +258,10 @@ impl ostler_sql::Tx for Tx<'_> {
         ready(Tx::queued(self, queue))
     }
 
+    fn leased_of_account(&mut self, account: &str) -> impl Future<Output = Sql<u64>> + Send {
+        ready(Tx::leased_of_account(self, account))
+    }
+
     fn live_session(
         &mut self,
         session: SessionId,

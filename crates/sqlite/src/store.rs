@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_core::{
-    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+    Account, AccountChange, BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId,
+    Timestamp, Worker,
 };
 use ostler_sql::events::{StoredEvent, stored};
+use ostler_store::accounts::{AccountRecord, check_account};
 use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -338,6 +340,13 @@ impl Store for Sqlite {
             .await?
     }
 
+    async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, Error> {
+        check_account(name, &change)?;
+        let name = name.to_owned();
+        let change = move |tx: &mut Tx<'_>| poll_now(ostler_sql::accounts::change(tx, &name, &change));
+        self.writer.write("change_account", change).await?
+    }
+
     async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
         check_call_breaker(name, policy)?;
         let name = name.to_owned();
@@ -474,6 +483,11 @@ impl Store for Sqlite {
         let liveness = Arc::clone(&self.liveness);
         let now = self.clock.now();
         self.readers.read(move |conn| survey::survey(conn, now, |session| liveness.is_in_time(session))).await
+    }
+
+    async fn accounts(&self) -> Result<Vec<AccountRecord>, Error> {
+        let now = self.now().await?;
+        self.readers.read(move |conn| survey::accounts(conn, now)).await
     }
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {

@@ -46,7 +46,7 @@ pub(crate) struct Cache {
 #[derive(Clone, Copy)]
 pub(crate) struct EndEffects {
     pub(crate) tell: OutboxFilter,
-    /// Whether a breaker counts them, or a place of the queue becomes free.
+    /// Whether a breaker counts them, or a place of the queue or its account becomes free.
     pub(crate) counted: bool,
 }
 
@@ -255,10 +255,7 @@ impl<'a> Tx<'a> {
         }
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
-        let ends = EndEffects {
-            tell: settings.subscribers.any(),
-            counted: settings.breaker.is_some() || settings.concurrency.is_some(),
-        };
+        let ends = EndEffects { tell: settings.subscribers.any(), counted: settings.counts_ends() };
         self.cache.ends.insert(lane, ends);
         Ok(ends)
     }
@@ -295,7 +292,8 @@ impl<'a> Tx<'a> {
         queue.settings = settings.clone();
         self.cache.ends.clear();
         self.prepare(
-            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, kinds = ?6, tell = ?7, rules = ?8
+            "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, kinds = ?6, tell = ?7, rules = ?8,
+                account = ?9
              WHERE id = ?1",
         )?
         .execute(params![
@@ -306,7 +304,8 @@ impl<'a> Tx<'a> {
             overrides_text(&settings.overrides),
             kinds_text(&settings.kinds),
             subscribers_text(&settings.subscribers),
-            rules_text(settings)
+            rules_text(settings),
+            settings.account,
         ])?;
         Ok(())
     }
@@ -319,6 +318,24 @@ impl<'a> Tx<'a> {
     /// How many tasks of the queue are leased, with what this transaction has changed.
     pub(crate) fn leased(&mut self, queue: &str) -> Sql<u64> {
         self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running])
+    }
+
+    /// How many tasks are leased over all queues of an account, with what this transaction has changed.
+    pub(crate) fn leased_of_account(&mut self, account: &str) -> Sql<u64> {
+        let mut statement = self.prepare(
+            "SELECT l.id, l.claimed + l.running FROM queue q INDEXED BY account_queue JOIN lane l ON l.queue = q.id
+             WHERE q.account = ?1",
+        )?;
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let mut leased = 0;
+        for lane in statement.query_map([account], read)? {
+            let (lane, kept) = lane?;
+            let changed = self.lanes.get(&lane).map_or(0, |change| {
+                change.counts[StateName::Claimed as usize] + change.counts[StateName::Running as usize]
+            });
+            leased += kept + changed;
+        }
+        Ok(u64::try_from(leased).unwrap_or(0))
     }
 
     /// How many tasks of the queue stand like this.
@@ -386,7 +403,7 @@ impl<'a> Tx<'a> {
 }
 
 /// The columns of a queue that [`ostler_sql::queue::settings_from`] reads.
-pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules";
+pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules, account";
 
 /// A queue from its row.
 pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>> {

@@ -114,7 +114,7 @@ impl Bounds {
                 return Err(Error::invalid("the time of a unique key must be longer than zero"));
             }
             if let Some(folder) = &task.folder {
-                text("folder", folder, MAX_MESSAGE_BYTES)?;
+                check_text("folder", folder, MAX_MESSAGE_BYTES)?;
             }
             check_overrides(&task.overrides)?;
             task.cost.map_or(Ok(()), check_cost)?;
@@ -169,8 +169,8 @@ impl Bounds {
     pub fn check_events(&self, events: &[EventBody]) -> Result<(), Error> {
         check_len("events", events.len(), MAX_EVENTS)?;
         for event in events {
-            event.text().map_or(Ok(()), |long| text("event", long, MAX_EVENT_BYTES))?;
-            event.labels().try_for_each(|label| text("name in an event", label, MAX_MESSAGE_BYTES))?;
+            event.text().map_or(Ok(()), |long| check_text("event", long, MAX_EVENT_BYTES))?;
+            event.labels().try_for_each(|label| check_text("name in an event", label, MAX_MESSAGE_BYTES))?;
         }
         let bytes = events.iter().filter_map(|event| event.text()).map(str::len);
         if events.len() > 1 && bytes.sum::<usize>() > MAX_EVENT_BYTES {
@@ -188,7 +188,7 @@ impl Bounds {
     pub fn check_deliveries(&self, deliveries: &[Ack]) -> Result<(), Error> {
         check_len("deliveries", deliveries.len(), MAX_BATCH)?;
         let warnings = deliveries.iter().filter_map(|delivery| delivery.warning.as_deref());
-        warnings.into_iter().try_for_each(|warning| text("warning", warning, MAX_MESSAGE_BYTES))
+        warnings.into_iter().try_for_each(|warning| check_text("warning", warning, MAX_MESSAGE_BYTES))
     }
 
     /// Rejects an invalid firing of a schedule.
@@ -217,7 +217,7 @@ impl Bounds {
         check_len("changes", changes.len(), MAX_BATCH)?;
         for change in changes {
             match change {
-                QueueChange::Pause(reason) => text("reason", reason, MAX_MESSAGE_BYTES)?,
+                QueueChange::Pause(reason) => check_text("reason", reason, MAX_MESSAGE_BYTES)?,
                 QueueChange::Limit(Some(0)) => {
                     return Err(Error::invalid(
                         "queue limit must be at least 1; to take nothing in, pause the queue",
@@ -241,7 +241,9 @@ impl Bounds {
                 QueueChange::OpenKeyBreaker { key, .. }
                 | QueueChange::ResetKeyBreaker(key)
                 | QueueChange::EndKeyHold(key) => key_text("limit key", key)?,
+                QueueChange::Account(Some(account)) => check_name("account", account)?,
                 QueueChange::Resume
+                | QueueChange::Account(None)
                 | QueueChange::Limit(_)
                 | QueueChange::Concurrency(_)
                 | QueueChange::KeyConcurrency(_)
@@ -292,7 +294,7 @@ pub fn check_settings(settings: &QueueSettings) -> Result<(), Error> {
 pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
     check_name("schedule", &schedule.name)?;
     non_empty("spec", &schedule.spec)?;
-    text("spec", &schedule.spec, MAX_MESSAGE_BYTES)?;
+    check_text("spec", &schedule.spec, MAX_MESSAGE_BYTES)?;
     check_name("queue", &schedule.task.queue)?;
     check_name("kind", &schedule.task.kind)?;
     json("payload", &schedule.task.payload, MAX_TEMPLATE_BYTES)?;
@@ -306,7 +308,7 @@ pub fn check_schedule(schedule: &Schedule) -> Result<(), Error> {
 pub fn check_job(job: &NewJob) -> Result<(), Error> {
     check_name("job", &job.name)?;
     check_name("fingerprint", &job.fingerprint)?;
-    text("spec", &job.spec, MAX_SPEC_BYTES)
+    check_text("spec", &job.spec, MAX_SPEC_BYTES)
 }
 
 /// Rejects an invalid session.
@@ -316,8 +318,8 @@ pub fn check_job(job: &NewJob) -> Result<(), Error> {
 pub fn check_session(node: &NewSession) -> Result<(), Error> {
     check_name("node", &node.name)?;
     check_name("version", &node.version)?;
-    text("host", &node.host, MAX_NAME_BYTES)?;
-    text("settings", &node.settings, MAX_SETTINGS_BYTES)?;
+    check_text("host", &node.host, MAX_NAME_BYTES)?;
+    check_text("settings", &node.settings, MAX_SETTINGS_BYTES)?;
     if node.ttl.is_zero() {
         return Err(Error::invalid("ttl must be longer than zero"));
     }
@@ -405,7 +407,7 @@ pub fn check_len(what: &str, count: usize, most: usize) -> Result<(), Error> {
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_name(field: &str, name: &str) -> Result<(), Error> {
     non_empty(field, name)?;
-    text(field, name, MAX_NAME_BYTES)?;
+    check_text(field, name, MAX_NAME_BYTES)?;
     if name.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{field}: a name has no control characters or line breaks")));
     }
@@ -429,7 +431,7 @@ pub fn check_overrides(overrides: &Overrides) -> Result<(), Error> {
 /// Rejects a key that is empty or too long.
 fn key_text(field: &str, key: &str) -> Result<(), Error> {
     non_empty(field, key)?;
-    text(field, key, MAX_KEY_BYTES)
+    check_text(field, key, MAX_KEY_BYTES)
 }
 
 fn non_empty(field: &str, text: &str) -> Result<(), Error> {
@@ -441,7 +443,7 @@ fn non_empty(field: &str, text: &str) -> Result<(), Error> {
 
 /// Rejects a JSON text that is too large, or nested deeper than JSON parsers accept.
 fn json(field: &str, json: &str, most: usize) -> Result<(), Error> {
-    text(field, json, most)?;
+    check_text(field, json, most)?;
     if is_too_deep(json) {
         return Err(Error::invalid(format!(
             "{field}: its arrays and objects are more than {MAX_NESTING} deep inside of each other, and no more are taken"
@@ -450,7 +452,7 @@ fn json(field: &str, json: &str, most: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn text(field: &str, text: &str, most: usize) -> Result<(), Error> {
+pub(crate) fn check_text(field: &str, text: &str, most: usize) -> Result<(), Error> {
     if text.len() > most {
         return Err(Error::invalid(format!(
             "{field} has {} bytes, and at most {most} are taken",
@@ -488,6 +490,6 @@ fn bounded_failure(failure: &Failure) -> Failure {
     }
 }
 
-fn clean(text: &str, most: usize) -> String {
+pub(crate) fn clean(text: &str, most: usize) -> String {
     cut(&text.replace('\0', "\u{fffd}"), most)
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId, StateName, Task,
-    TaskId, Timestamp, WorkerId,
+    AccountReading, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId,
+    StateName, Task, TaskId, Timestamp, WorkerId,
 };
 
 use crate::error::Error;
@@ -265,13 +265,15 @@ pub struct Report {
     pub outcome: Outcome,
     /// The output after a success: JSON text.
     pub output: Option<String>,
+    /// How much of its allowance the account of the queue has used, if the attempt knows it.
+    pub reading: Option<AccountReading>,
 }
 
 impl Report {
     /// Hands a task back unfinished.
     #[must_use]
     pub const fn hand_back(lease: Lease) -> Self {
-        Self { lease, ran: None, outcome: Outcome::HandedBack, output: None }
+        Self { lease, ran: None, outcome: Outcome::HandedBack, output: None, reading: None }
     }
 
     /// Hands tasks back unfinished.
@@ -464,6 +466,8 @@ pub enum QueueChange {
     KeyRate(Vec<Rate>),
     /// When its breaker, or that of each limit key, opens; `None`: only manually. A change of scope starts with closed breakers.
     Breaker(Option<BreakerSetting>),
+    /// The account whose limits its tasks share with those of other queues; `None`: none.
+    Account(Option<String>),
     /// Who sets the limits that this call changes.
     SetBy(SetBy),
     /// Opens its breaker manually: nothing starts before this time, or before a reset.

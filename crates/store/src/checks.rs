@@ -40,6 +40,8 @@ pub enum Check {
     KeyGate,
     /// A claim respects the concurrency limit of the queue.
     QueuePlaces,
+    /// A claim asks the account of the queue.
+    AccountPlaces,
     /// While a probe is running, the outcomes of other attempts do not affect the breaker.
     ProbeEnd,
     /// A firing names the next time of its schedule.
@@ -47,7 +49,7 @@ pub enum Check {
 }
 
 impl Check {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,
@@ -64,6 +66,7 @@ impl Check {
         Self::QueueGate,
         Self::KeyGate,
         Self::QueuePlaces,
+        Self::AccountPlaces,
         Self::ProbeEnd,
         Self::FireExpected,
     ];

@@ -4,9 +4,11 @@ use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
 use ostler_core::{
-    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+    Account, AccountChange, BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId,
+    Timestamp, Worker,
 };
 
+use crate::accounts::AccountRecord;
 use crate::call_breakers::{BreakerUse, CallBreakerRecord};
 use crate::calls::Amended;
 use crate::calls::{
@@ -83,7 +85,7 @@ pub trait Store: Send + Sync {
     /// `ostler_core::release` decides; one verb processes up to [`MAX_CASCADE`](crate::MAX_CASCADE) dependents, and `make_ready` the rest.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
 
-    /// Leases the ready tasks of lowest rank to a session, and increments their tokens. Asks the gates of the queue and of limit keys.
+    /// Leases the ready tasks of lowest rank to a session, and increments their tokens. Asks the gates of the queue and of limit keys, and the account.
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error>;
 
     /// Records that attempts have started. Idempotent.
@@ -139,6 +141,11 @@ pub trait Store: Send + Sync {
     /// Asks the breaker of this name whether a call may be made, or reports one: applies the rules of `ostler_core::Breaker`. A
     /// report is answered with [`Pass::Go`]. Reports need no lease: what became of a call is true even if the lease is lost.
     async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error>;
+
+    // ---- accounts: limits that queues share ----
+
+    /// Holds or releases an account, or sets its concurrency. Returns the account as of now.
+    async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, Error>;
 
     // ---- schedules ----
 
@@ -213,8 +220,11 @@ pub trait Store: Send + Sync {
     /// The breakers around calls that are not closed or have counted something, ordered by name.
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error>;
 
+    /// The accounts that have state or are used by a queue, ordered by name.
+    async fn accounts(&self) -> Result<Vec<AccountRecord>, Error>;
+
     /// The number of tasks that a claim could take now: ready tasks of these kinds, counted up to `limit`. Zero for a queue that is
-    /// paused or whose gate is closed, and at most the queue's free concurrency. A hint for scaling that reads at most `limit`
+    /// paused or whose gate or account is closed, and at most the free concurrency of both. A hint for scaling that reads at most `limit`
     /// rows: it does not check limit keys or deadlines, so a claim that follows may return fewer.
     async fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> Result<usize, Error>;
 

@@ -7,6 +7,7 @@ use ostler_core::{
     BreakerPolicy, BreakerState, Closed, Gate, GateRules, GateVerdict, Rate, Timestamp, Trip, Wait,
 };
 
+use crate::accounts::AccountRecord;
 use crate::calls::QueueChange;
 use crate::error::Error;
 use crate::views::QueueSettings;
@@ -135,6 +136,12 @@ impl QueueSettings {
         GateRules { rates: self.key_rate.clone(), breaker: self.breaker_of(BreakerScope::Key) }
     }
 
+    /// Whether its gate or its account hears of every success.
+    #[must_use]
+    pub const fn counts_ends(&self) -> bool {
+        self.breaker.is_some() || self.concurrency.is_some() || self.account.is_some()
+    }
+
     /// How many more of its tasks may be leased, given the number of leased ones; `None`: no limit.
     #[must_use]
     pub fn free_places(&self, leased: u64) -> Option<u64> {
@@ -151,6 +158,13 @@ impl QueueSettings {
                 full.then_some(Closed { why: Wait::Concurrency, until: None })
             }
         }
+    }
+
+    /// Why its account is closed, if it is.
+    #[must_use]
+    pub fn closed_account(&self, accounts: &[AccountRecord], now: Timestamp) -> Option<Closed> {
+        let name = self.account.as_ref()?;
+        accounts.iter().find(|account| account.name == *name)?.closed(now)
     }
 
     /// How many of `limit` tasks a claim may take at most, given the queue's gate and the number of leased tasks.
@@ -176,6 +190,7 @@ impl QueueChange {
             Self::Concurrency(_)
             | Self::Rate(_)
             | Self::Breaker(_)
+            | Self::Account(_)
             | Self::OpenBreaker(_)
             | Self::ResetBreaker
             | Self::EndHold => true,

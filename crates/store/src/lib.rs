@@ -2,12 +2,14 @@
 //!
 //! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys,
 //!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
-//!   [`gates`] limits and breakers, [`call_breakers`] those of handlers, [`paths`] the keys and costs in payloads, [`jobs`] tasks created together.
+//!   [`gates`] limits and breakers, [`accounts`] what queues share, [`call_breakers`] breakers of handlers, [`paths`] the keys and costs
+//!   in payloads, [`jobs`] tasks created together.
 //! - [`transfer`]: moving everything from one store to another.
 //!
 //! `ostler-conformance` has the reference implementation, which specifies the verbs, and the suite that every store passes.
 //! A store makes no rules: it asks `ostler_core` and writes the answer.
 
+pub mod accounts;
 mod bounds;
 pub mod call_breakers;
 pub mod calls;

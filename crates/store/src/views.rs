@@ -441,6 +441,8 @@ pub struct QueueSettings {
     pub key_rate: Vec<Rate>,
     /// When its breaker, or that of each limit key, opens.
     pub breaker: Option<BreakerSetting>,
+    /// The account whose limits its tasks share with those of other queues.
+    pub account: Option<String>,
     /// Who last set its limits.
     pub set_by: SetBy,
 }
@@ -471,6 +473,7 @@ impl QueueSettings {
             QueueChange::Rate(rates) => self.rate = rates,
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,
+            QueueChange::Account(account) => self.account = account,
             QueueChange::SetBy(by) => self.set_by = by,
             // These change the state of gates, not the settings.
             QueueChange::OpenBreaker(_)

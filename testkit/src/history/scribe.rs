@@ -114,7 +114,7 @@ impl Scribe<'_> {
     pub async fn finish(&self, lease: Lease, outcome: Outcome) -> Finished {
         let name = lease.as_ref();
         let asked = self.log.ask(&Call::Finish(name.task, name.token));
-        let report = Report { lease, ran: None, outcome, output: None };
+        let report = Report { lease, ran: None, outcome, output: None, reading: None };
         let answer = self.store.finish(vec![report]).await.expect("finish answers")[0];
         asked.answered(match answer {
             Finished::Recorded(state) => Answer::Finished(state),

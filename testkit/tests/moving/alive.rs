@@ -222,7 +222,7 @@ async fn work(store: &dyn Store, log: &Log, ids: &Ids, pace: Pace) {
         }
     }
     if let Some(lease) = kept {
-        let report = Report { lease, ran: None, outcome: Outcome::Success, output: None };
+        let report = Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None };
         let late = store.finish(vec![report]).await.expect("finish answers");
         assert_eq!(late, [Finished::LeaseLost], "what was handed back belongs to another node");
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ostler_conformance::one_of_each;
 use ostler_core::{
-    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, EventBody, Failure, JobId, Missed,
-    OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate, SessionId, TaskId, Trip, Worker,
-    WorkerState,
+    AccountChange, BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, EventBody, Failure,
+    JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate, SessionId, TaskId, Trip,
+    Worker, WorkerState,
 };
 use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{
@@ -154,6 +154,10 @@ pub(crate) async fn fill(store: &dyn Store, clock: &ManualClock) -> Filled {
 }
 
 async fn settings(store: &dyn Store, clock: &ManualClock) {
+    let hold = AccountChange::Hold { until: Some(clock.now().after(LONG)), why: "limit reached".to_owned() };
+    for change in [AccountChange::Cap(Some(8)), hold] {
+        store.change_account("claude", change).await.expect("change_account answers");
+    }
     let breaker = BreakerSetting {
         policy: BreakerPolicy { trip: Trip::Consecutive(3), reset: LONG },
         scope: BreakerScope::Queue,
@@ -176,6 +180,7 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
         ),
         ("broken", vec![QueueChange::Breaker(Some(breaker)), QueueChange::OpenBreaker(None)]),
         ("paused", vec![QueueChange::Pause("by hand".to_owned())]),
+        ("asks", vec![QueueChange::Account(Some("claude".to_owned()))]),
         ("many", vec![QueueChange::Rate(vec![Rate::even(100_000, LONG)])]),
     ] {
         store.configure(queue, changes).await.expect("configure answers");
@@ -224,6 +229,7 @@ pub(crate) async fn claim(store: &dyn Store, session: SessionId, queue: &str, li
 pub(crate) async fn end(store: &dyn Store, ids: &Ids, lease: Lease, outcome: Outcome) {
     let start = Start { lease: lease.as_ref(), worker: ids.worker() };
     store.start(vec![start]).await.expect("start answers");
-    let report = Report { lease, ran: None, outcome, output: Some("{\"said\": \"ü\"}".to_owned()) };
+    let report =
+        Report { lease, ran: None, outcome, output: Some("{\"said\": \"ü\"}".to_owned()), reading: None };
     store.finish(vec![report]).await.expect("finish answers");
 }

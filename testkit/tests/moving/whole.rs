@@ -53,7 +53,13 @@ async fn everything_that_the_old_store_shows_the_new_one_shows_too_and_goes_on_w
 
     // A node that worked on the old store is too late.
     for claimed in held {
-        let report = Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: None };
+        let report = Report {
+            lease: claimed.lease,
+            ran: None,
+            outcome: Outcome::Success,
+            output: None,
+            reading: None,
+        };
         assert_eq!(old.finish(vec![report]).await.expect("finish answers"), [Finished::LeaseLost]);
     }
     goes_on(&new, &filled, &place).await;

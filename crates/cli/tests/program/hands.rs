@@ -89,7 +89,13 @@ impl Hands {
     }
 
     pub(crate) fn end(&self, task: Claimed, outcome: Outcome, output: Option<&str>) {
-        let report = Report { lease: task.lease, ran: None, outcome, output: output.map(str::to_owned) };
+        let report = Report {
+            lease: task.lease,
+            ran: None,
+            outcome,
+            output: output.map(str::to_owned),
+            reading: None,
+        };
         self.wait(self.store.finish(vec![report])).expect("it is finished");
     }
 

@@ -230,8 +230,11 @@ impl MemoryState {
         let state = found.gate.breaker_state();
         let mut gates = vec![(&mut found.gate, queue_rules)];
         gates.extend(limit_key.map(|key| (&mut found.keys.entry(key).or_default().gate, key_rules)));
-        // Throttle its key, or its queue if it has none.
-        if let (Effect::HoldUntil(until), Some((gate, _))) = (effect, gates.last_mut()) {
+        // Throttle its key, or its queue if it has none, unless an account takes care of that.
+        let account = found.settings.account.is_some();
+        let effect = if account { effect } else { effect.without_account() };
+        let throttled = if gates.len() == 1 && account { None } else { gates.last_mut() };
+        if let (Effect::HoldUntil(until), Some((gate, _))) = (effect, throttled) {
             gate.hold(until);
         }
         for (gate, rules) in gates {
@@ -293,7 +296,8 @@ impl MemoryState {
             | QueueChange::AlsoSubscribe(_)
             | QueueChange::Unsubscribe(_)
             | QueueChange::Rate(_)
-            | QueueChange::KeyRate(_) => {}
+            | QueueChange::KeyRate(_)
+            | QueueChange::Account(_) => {}
         }
         BTreeSet::new()
     }

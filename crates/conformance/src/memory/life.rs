@@ -111,9 +111,10 @@ impl MemoryState {
         if let Some(shut) = self.queue_shut(&claim.queue) {
             return ClaimAnswer::Tasks { tasks: Vec::new(), next: shut.until };
         }
-        let limit = self.free_places(&claim.queue, claim.limit);
+        let account = self.account_places(&claim.queue, claim.limit);
+        let limit = self.free_places(&claim.queue, claim.limit).min(account.places);
         if limit == 0 && claim.limit > 0 {
-            return ClaimAnswer::Tasks { tasks: Vec::new(), next: None };
+            return ClaimAnswer::Tasks { tasks: Vec::new(), next: account.until };
         }
         self.settle_due_keys(Some(&claim.queue), MAX_DUE_KEYS);
         let mut ready = self.slots(|task| {
@@ -227,7 +228,8 @@ impl MemoryState {
     pub(super) fn finish(&mut self, report: &Report) -> Finished {
         let check = Check::of_report(&report.outcome);
         let Some(slot) = self.fenced(report.lease.as_ref(), check) else { return Finished::LeaseLost };
-        self.end_attempt(slot, &report.outcome, report.ran, report.output.as_deref());
+        let (output, reading) = (report.output.as_deref(), report.reading.as_ref());
+        self.end_attempt(slot, &report.outcome, report.ran, output, reading);
         Finished::Recorded(self.task(slot).state.name())
     }
 

@@ -38,7 +38,7 @@ impl MemoryState {
             self.sessions.iter().filter(|(_, session)| session.ended).map(|(id, _)| *id).collect();
         let orphans = self.slots(|task| ended.iter().any(|id| is_held_by(task, *id)));
         for slot in orphans.iter().take(batch) {
-            self.end_attempt(*slot, &Outcome::NodeDied, None, None);
+            self.end_attempt(*slot, &Outcome::NodeDied, None, None, None);
         }
         let tasks = handed_back + orphans.len().min(batch);
         Expired { sessions: dead, tasks, more: orphans.len() > batch }

@@ -1,6 +1,7 @@
 //! Reference store in memory, written to be read. It specifies the verbs, and the conformance
 //! suite compares every other store with it. It searches linearly where a real store has an index, on purpose.
 
+mod accounts;
 mod call_breakers;
 mod dependents;
 mod gates;
@@ -18,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use ostler_core::{
-    BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId, Timestamp, Worker,
+    Account, AccountChange, BreakerPolicy, EventBody, IdPart, JobId, Overrides, Pass, SessionId, TaskId,
+    Timestamp, Worker,
 };
 
 use ostler_store::Checks;
@@ -26,6 +28,7 @@ use ostler_store::Clock;
 use ostler_store::Error;
 use ostler_store::LeaseRef;
 use ostler_store::Store;
+use ostler_store::accounts::{AccountRecord, check_account};
 use ostler_store::call_breakers::{BreakerUse, CallBreakerRecord, check_call_breaker};
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
@@ -213,6 +216,11 @@ impl Store for Memory {
         self.write(|book| book.configure(queue, changes))
     }
 
+    async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, Error> {
+        check_account(name, &change)?;
+        self.write(|book| book.change_account(name, &change))
+    }
+
     async fn call_breaker(&self, name: &str, policy: BreakerPolicy, what: BreakerUse) -> Result<Pass, Error> {
         check_call_breaker(name, policy)?;
         Ok(self.write(|book| book.call_breaker(name, &policy, what)))
@@ -297,6 +305,10 @@ impl Store for Memory {
 
     async fn survey(&self) -> Result<Survey, Error> {
         Ok(self.lock().survey())
+    }
+
+    async fn accounts(&self) -> Result<Vec<AccountRecord>, Error> {
+        Ok(self.write(|book| book.list_accounts()))
     }
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {

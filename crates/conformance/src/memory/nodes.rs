@@ -119,7 +119,7 @@ impl MemoryState {
     pub(super) fn hand_back_all(&mut self, id: SessionId) -> usize {
         let held = self.slots(|task| is_held_by(task, id));
         for slot in &held {
-            self.end_attempt(*slot, &Outcome::HandedBack, None, None);
+            self.end_attempt(*slot, &Outcome::HandedBack, None, None, None);
         }
         self.end_session(id, WorkerEnd::Closed);
         held.len()

@@ -117,6 +117,7 @@ impl MemoryState {
     pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {
         let Some(found) = self.queues.get(queue) else { return 0 };
         let most = found.settings.places_for(limit, &found.gate, self.leased_in(queue), self.now);
+        let most = most.min(self.account_places(queue, limit).places);
         let is_ready = |task: &Task| matches!(task.state, State::Queued { readiness: Readiness::Ready, .. });
         self.slots(|task| task.queue == queue && kinds.has(&task.kind) && is_ready(task)).len().min(most)
     }
@@ -136,15 +137,17 @@ impl MemoryState {
                 recent_ms: lane.recent_ms.clone(),
             }
         });
+        let accounts = self.list_accounts();
         let queues = self.queues.iter().map(|(name, queue)| {
             let has_breaker = queue.settings.queue_rules().breaker.is_some();
+            let own = || queue.settings.shut(&queue.gate, self.leased_in(name), self.now);
             QueueRecord {
                 name: name.clone(),
                 high_water: queue.high_water,
                 settings: queue.settings.clone(),
                 held_until: queue.gate.held_until.filter(|until| *until > self.now),
                 breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),
-                shut: queue.settings.shut(&queue.gate, self.leased_in(name), self.now),
+                shut: queue.settings.closed_account(&accounts, self.now).or_else(own),
             }
         });
         let nodes =

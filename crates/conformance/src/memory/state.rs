@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId,
-    LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, State, StateName, Step, Task, TaskId,
-    Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event, requeue_event,
+    Account, AccountEnd, AccountReading, Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending,
+    EventBody, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, State,
+    StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event,
+    requeue_event,
 };
 use ostler_store::events::Event;
 
@@ -119,6 +120,8 @@ pub(super) struct MemoryState {
     pub(super) schedules: BTreeMap<String, ScheduleRecord>,
     /// With the time of the last change.
     pub(super) call_breakers: BTreeMap<String, (Breaker, Timestamp)>,
+    /// Those with state.
+    pub(super) accounts: BTreeMap<String, Account>,
     /// As created and changed; the data of their queues is added when they are shown.
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
     /// The wakeups that this verb sends.
@@ -144,6 +147,7 @@ impl MemoryState {
             frees: false,
             schedules: BTreeMap::new(),
             call_breakers: BTreeMap::new(),
+            accounts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             rings: Rings::default(),
         }
@@ -259,14 +263,17 @@ impl MemoryState {
         outcome: &Outcome,
         ran: Option<Ran>,
         output: Option<&str>,
+        reading: Option<&AccountReading>,
     ) {
         let now = self.now;
         let outcome = &bounded(outcome);
         let task = self.task(slot);
         let Some(facts) = task.facts() else { return };
+        let began = task.state.started_at().or(ran.map(|ran| now.before(ran.took)));
         let (overrides, kind) = (task.overrides, task.kind.clone());
-        let policy = overrides.resolve(&self.queue_settings(slot).of_kind(&kind));
-        let transition = decide(&facts, outcome, &policy, now);
+        let settings = self.queue_settings(slot);
+        let decided = decide(&facts, outcome, &overrides.resolve(&settings.of_kind(&kind)), now);
+        let transition = if settings.account.is_some() { decided.of_account(now) } else { decided };
         let begun = if facts.phase == LeasePhase::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
         self.tally(slot).retried += u64::from(transition.retries(&facts));
@@ -284,7 +291,7 @@ impl MemoryState {
             task.output = output.map(String::from);
         }
         self.write_next(slot, &transition);
-        if let State::Queued { run_at, .. } = self.task(slot).state
+        if let (State::Queued { .. }, Next::Queue { run_at, .. }) = (self.task(slot).state, decided.next)
             && let Some(body) = requeue_event(outcome, run_at).filter(|_| begun == Begun::Yes)
         {
             self.log(slot, body);
@@ -292,6 +299,10 @@ impl MemoryState {
         self.note_end(slot, Some(outcome));
         self.pause(slot, outcome, &transition);
         self.tell_gates(slot, outcome, transition.effect, begun);
+        if let Some(account) = &settings.account {
+            let why = outcome.failure().map(|failure| failure.message.as_str());
+            self.tell_account(account, &AccountEnd { effect: transition.effect, began, why, reading });
+        }
         self.settle(slot);
         if self.task(slot).state.name().is_terminal() {
             self.note_freed(slot);

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, EndKind, ErrorClass, KeyHold, Missed, OnConflict, OnFailed, Overlap, Overrides,
-    PriorityOrder, Rate, Seed, StateName, Timestamp, Trip,
+    ErrorClass, KeyHold, Missed, OnConflict, OnFailed, Overlap, PriorityOrder, Seed, StateName,
 };
 
+mod settings;
+
 use super::op::{
-    Act, BREAKER_USES, CALL_BREAKERS, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick, Plan,
-    QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, Span, Step, UNIQUE_KEYS, Via,
+    ACCOUNTS, Act, BREAKER_USES, CALL_BREAKERS, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Op, Pick,
+    Plan, QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, Span, Step, UNIQUE_KEYS, Via,
 };
 use ostler_store::calls::{QueueChange, Replay, Retention, StepsOnReplay};
-use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
+use ostler_store::gates::SetBy;
 use ostler_store::jobs::{JobChange, JobFilter};
 use ostler_store::node_commands::{NodeCommand, WorkerChoice};
-use ostler_store::outbox::{OutboxFilter, Subscription};
+use ostler_store::outbox::OutboxFilter;
 use ostler_store::paths::PayloadPath;
 use ostler_store::schedules::Activity;
 use ostler_store::views::{Field, Filter, LeaseFilter, ListOrder};
@@ -71,6 +72,7 @@ const SAID: &[Row<Op>] = &[
     (20, "finish: stuck", |d| d.finish(How::Failed(ErrorClass::Stuck))),
     (20, "finish: permanent", |d| d.finish(How::Failed(ErrorClass::Permanent))),
     (20, "finish: rate limited", |d| d.finish(How::Failed(ErrorClass::RateLimited))),
+    (20, "finish: usage limit", Drawer::reach_a_usage_limit),
     (20, "finish: queue stop", |d| d.finish(How::Failed(ErrorClass::QueueStop))),
     (20, "finish: crash", |d| d.finish(How::Failed(ErrorClass::Crash))),
     (20, "finish: budget", |d| d.finish(How::Failed(ErrorClass::Budget))),
@@ -134,6 +136,10 @@ const SAID: &[Row<Op>] = &[
         name: d.below(CALL_BREAKERS.len()),
         what: BREAKER_USES[d.below(BREAKER_USES.len())],
     }),
+    (30, "give a queue an account", |d| {
+        d.configure(|d| QueueChange::Account(d.maybe(85, |d| ACCOUNTS[d.below(ACCOUNTS.len())].to_owned())))
+    }),
+    (40, "change an account", Drawer::change_an_account),
     (26, "tell of ends", |d| {
         d.configure(|d| {
             let wants = if d.chance.chance(70) { OutboxFilter::ALL } else { d.tell() };
@@ -481,7 +487,8 @@ impl Drawer {
     }
 
     fn end(&mut self, how: How) -> End {
-        End { how, ran_ms: None, retry_after_ms: self.maybe(30, |d| d.span(20_000)) }
+        let used_permille = self.maybe(20, |d| d.below(1_001) as u32);
+        End { how, ran_ms: None, retry_after_ms: self.maybe(30, |d| d.span(20_000)), used_permille }
     }
 
     fn finish(&mut self, how: How) -> Op {
@@ -493,71 +500,6 @@ impl Drawer {
     }
 
     // ---- queues and queries ----
-
-    fn subscription(&mut self, wants: OutboxFilter) -> Subscription {
-        Subscription { name: SUBSCRIBERS[self.below(SUBSCRIBERS.len())].to_owned(), wants }
-    }
-
-    fn tell(&mut self) -> OutboxFilter {
-        EndKind::ALL.into_iter().filter(|_| self.chance.chance(50)).collect()
-    }
-
-    /// A rate that is low enough to be used up.
-    fn rate(&mut self) -> QueueChange {
-        let windows = if self.chance.chance(15) { 0 } else { self.below(2) + 1 };
-        let rates = (0..windows).map(|_| Rate {
-            amount: self.below(4) as u64 + 1,
-            per: Duration::from_millis(self.span(20_000)),
-            burst: self.below(5) as u64 + 1,
-        });
-        let rates = rates.collect();
-        if self.chance.chance(50) { QueueChange::Rate(rates) } else { QueueChange::KeyRate(rates) }
-    }
-
-    /// A breaker that opens quickly.
-    fn breaker(&mut self) -> BreakerSetting {
-        let trip = if self.chance.chance(60) {
-            Trip::Consecutive(self.below(2) as u32 + 1)
-        } else {
-            let window = Duration::from_millis(self.span(20_000));
-            let at_least = self.below(3) as u32 + 1;
-            Trip::Rate { failures_percent: 50, at_least, window }
-        };
-        let policy = BreakerPolicy { trip, reset: Duration::from_millis(self.span(10_000)) };
-        let scope = BreakerScope::ALL[self.below(2)];
-        BreakerSetting { policy, scope }
-    }
-
-    fn by_hand(&mut self) -> QueueChange {
-        let key = LIMIT_KEYS[self.below(LIMIT_KEYS.len())].to_owned();
-        let until = self.maybe(50, |_| Timestamp::ZERO);
-        match self.below(6) {
-            0 => QueueChange::OpenBreaker(until),
-            1 => QueueChange::OpenKeyBreaker { key, until },
-            2 => QueueChange::ResetBreaker,
-            3 => QueueChange::ResetKeyBreaker(key),
-            4 => QueueChange::EndHold,
-            _ => QueueChange::EndKeyHold(key),
-        }
-    }
-
-    /// Opens a breaker whose reset time has already passed: the next claimed task is the probe.
-    fn ask_for_a_probe(&mut self) -> Op {
-        let breaker = self.breaker();
-        let key = LIMIT_KEYS[self.below(LIMIT_KEYS.len())].to_owned();
-        let until = Some(Timestamp::ZERO);
-        let open = match breaker.scope {
-            BreakerScope::Queue => QueueChange::OpenBreaker(until),
-            BreakerScope::Key => QueueChange::OpenKeyBreaker { key, until },
-        };
-        Op::Configure { queue: self.queue(), changes: vec![QueueChange::Breaker(Some(breaker)), open] }
-    }
-
-    fn overrides(&mut self) -> Overrides {
-        let attempts = self.maybe(60, |d| d.below(4) as u32);
-        let max_node_deaths = self.maybe(50, |d| d.below(3) as u32);
-        Overrides { attempts, max_node_deaths, ..Overrides::NONE }
-    }
 
     fn configure(&mut self, change: fn(&mut Self) -> QueueChange) -> Op {
         let queue = self.queue();

@@ -23,6 +23,8 @@ pub(super) const KINDS: [&str; 2] = ["knock", "lift"];
 pub(super) const LIMIT_KEYS: [&str; 3] = ["x", "y", "z"];
 pub(super) const SUBSCRIBERS: [&str; 2] = ["callbacks", "hooks"];
 pub(super) const UNIQUE_KEYS: [&str; 4] = ["u0", "u1", "u2", "u3"];
+/// Accounts that queues may share.
+pub(super) const ACCOUNTS: [&str; 2] = ["claude", "codex"];
 /// Names of call breakers, and what is done with them. They open after two failures.
 pub(super) const CALL_BREAKERS: [&str; 2] = ["search", "payments"];
 pub(super) const BREAKER_USES: [BreakerUse; 7] = [
@@ -94,6 +96,7 @@ pub(super) enum Op {
     Amend { task: usize, overrides: Overrides },
     Configure { queue: usize, changes: Vec<QueueChange> },
     CallBreaker { name: usize, what: BreakerUse },
+    ChangeAccount { name: usize, change: AccountDraft },
     PutSchedule { name: usize, plan: Plan },
     DropSchedule { name: usize },
     PauseSchedule { name: usize, activity: Activity },
@@ -114,6 +117,14 @@ pub(super) enum Op {
     Now,
     Wakeups,
     News,
+}
+
+/// A change of an account, with a hold that begins with the operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AccountDraft {
+    Hold { for_ms: Option<u64> },
+    Release,
+    Cap(Option<u32>),
 }
 
 /// The settings of a schedule.
@@ -183,6 +194,8 @@ pub(super) struct End {
     /// The run time of an attempt whose start was not recorded.
     pub(super) ran_ms: Option<u64>,
     pub(super) retry_after_ms: Option<u64>,
+    /// How much of the allowance of its account is used.
+    pub(super) used_permille: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]

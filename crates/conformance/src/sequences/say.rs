@@ -4,13 +4,16 @@ use super::super::sample_events::one_of_each;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker, WorkerState};
+use ostler_core::{
+    AccountChange, AccountReading, Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker,
+    WorkerState,
+};
 use ostler_store::events::EventQuery;
 
 use super::super::picture::{list_all, survey};
 use super::op::{
-    CALL_BREAKERS, CALL_POLICY, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment, Names, Op, Pick, Plan,
-    QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, UNIQUE_KEYS,
+    ACCOUNTS, AccountDraft, CALL_BREAKERS, CALL_POLICY, Draft, End, How, JOBS, KINDS, LIMIT_KEYS, Moment,
+    Names, Op, Pick, Plan, QUEUES, SCHEDULES, SPECS, STEPS, SUBSCRIBERS, UNIQUE_KEYS,
 };
 use ostler_store::Error;
 use ostler_store::Store;
@@ -135,6 +138,9 @@ impl Speaker {
             Op::CallBreaker { name, what } => {
                 plain(store.call_breaker(CALL_BREAKERS[*name], CALL_POLICY, *what).await)
             }
+            Op::ChangeAccount { name, change } => {
+                plain(store.change_account(ACCOUNTS[*name], self.account_change(*change)).await)
+            }
             Op::PutSchedule { name, plan } => plain(store.put_schedule(self.schedule(*name, plan)).await),
             Op::DropSchedule { name } => {
                 plain(store.change_schedule(SCHEDULES[*name], ScheduleChange::Remove).await)
@@ -232,6 +238,17 @@ impl Speaker {
         Said { created, ..plain(fired) }
     }
 
+    fn account_change(&self, draft: AccountDraft) -> AccountChange {
+        match draft {
+            AccountDraft::Hold { for_ms } => AccountChange::Hold {
+                until: for_ms.map(|ms| self.now.after(Duration::from_millis(ms))),
+                why: format!("held at {}", self.now),
+            },
+            AccountDraft::Release => AccountChange::Release,
+            AccountDraft::Cap(cap) => AccountChange::Cap(cap),
+        }
+    }
+
     fn schedule(&self, name: usize, plan: &Plan) -> Schedule {
         Schedule {
             name: SCHEDULES[name].to_owned(),
@@ -282,7 +299,12 @@ impl Speaker {
         };
         let ran = end.ran_ms.map(|ms| Ran { worker: self.names.worker(0), took: Duration::from_millis(ms) });
         let output = matches!(outcome, Outcome::Success).then(|| self.now.millis().to_string());
-        Report { lease: Lease::granted(self.lease(pick)), ran, outcome, output }
+        let reading = end.used_permille.map(|utilization_permille| AccountReading {
+            window: "five_hour".to_owned(),
+            utilization_permille,
+            resets_at: end.retry_after_ms.map(|ms| self.now.after(Duration::from_millis(ms))),
+        });
+        Report { lease: Lease::granted(self.lease(pick)), ran, outcome, output, reading }
     }
 
     // ---- leases ----

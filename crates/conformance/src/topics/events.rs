@@ -253,7 +253,8 @@ async fn a_long_output_is_read_whole_and_in_parts(s: &Scene) {
             StartOf::Written => None,
             StartOf::Told => Some(Ran { worker: s.worker(), took: TICK }),
         };
-        let report = Report { lease, ran, outcome: Outcome::Success, output: Some(output.clone()) };
+        let report =
+            Report { lease, ran, outcome: Outcome::Success, output: Some(output.clone()), reading: None };
         let finished = s.store.finish(vec![report]).await.expect("finish answers");
         assert_eq!(finished, [Finished::Recorded(StateName::Completed)]);
         assert!(s.task(id).await.output.as_ref() == Some(&output));

@@ -1,5 +1,6 @@
 //! Named cases, one file per topic. Each case has its own store and checks what a user would notice.
 
+mod accounts;
 mod amend;
 mod bounds;
 mod breakers;

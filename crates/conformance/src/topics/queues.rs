@@ -77,6 +77,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::CostPath(path("payload.a.b")),
         QueueChange::KeyHold(KeyHold::For(Duration::from_millis(7))),
         QueueChange::Priority(PriorityOrder::Strict),
+        QueueChange::Account(Some("claude".to_owned())),
         QueueChange::SetBy(SetBy::Hand),
     ];
     let expected = QueueSettings {
@@ -96,6 +97,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         rate,
         key_rate,
         breaker: Some(breaker),
+        account: Some("claude".to_owned()),
         set_by: SetBy::Hand,
     };
     assert_eq!(configure(s, changes).await, expected);
@@ -118,6 +120,7 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::CostPath(None),
         QueueChange::KeyHold(KeyHold::Removed),
         QueueChange::Priority(PriorityOrder::Aging),
+        QueueChange::Account(None),
     ];
     let lifted = QueueSettings { set_by: SetBy::Hand, ..QueueSettings::default() };
     assert_eq!(configure(s, changes).await, lifted, "who lifted all limits is known");

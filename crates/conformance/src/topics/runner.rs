@@ -47,6 +47,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
         ("breakers", super::breakers::CASES),
+        ("accounts", super::accounts::CASES),
         ("call breakers", super::call_breakers::CASES),
         ("cancel", super::cancel::CASES),
         ("replay", super::replay::CASES),

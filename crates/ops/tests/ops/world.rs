@@ -95,7 +95,13 @@ impl World {
                 self.store.append(claimed.lease.as_ref(), events.to_vec()).await.expect("they are appended");
             }
             let output = (*outcome == Outcome::Success).then(|| r#""done""#.to_owned());
-            let report = Report { lease: claimed.lease, ran: Some(ran), outcome: outcome.clone(), output };
+            let report = Report {
+                lease: claimed.lease,
+                ran: Some(ran),
+                outcome: outcome.clone(),
+                output,
+                reading: None,
+            };
             self.store.finish(vec![report]).await.expect("it is reported");
         }
         self.store.leave(session).await.expect("it leaves");

@@ -1,4 +1,4 @@
-//! Rate limits, concurrency limits and circuit breakers of the queue; the order of priorities, and the hold of unique keys.
+//! Rate limits, concurrency limits, circuit breakers and the account of the queue; the order of priorities, and the hold of unique keys.
 //!
 //! They are stored and apply to every process that serves the queue. Settings that are not set here keep their stored
 //! values.
@@ -61,6 +61,14 @@ impl Builder {
     #[must_use]
     pub fn key_concurrency(mut self, tasks: u32) -> Self {
         self.plan.changes.push(QueueChange::KeyConcurrency(Some(tasks)));
+        self
+    }
+
+    /// Names the account of a provider whose limits the tasks of the queue share with those of other queues, across all processes: a
+    /// [usage limit](crate::TaskError::usage_limit) that one of them reports holds all of them until it resets.
+    #[must_use]
+    pub fn account(mut self, name: impl Into<String>) -> Self {
+        self.plan.changes.push(QueueChange::Account(Some(name.into())));
         self
     }
 

@@ -1,5 +1,6 @@
 //! The library as its users call it, on real stores. Tests with a `Twin` start this program again as another process.
 
+mod accounts;
 mod breakers;
 mod callbacks;
 #[cfg(feature = "process")]

@@ -104,7 +104,8 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
         | Table::Schedule
         | Table::Job
         | Table::GoneWorker
-        | Table::CallBreaker => ("", ""),
+        | Table::CallBreaker
+        | Table::Account => ("", ""),
     }
 }
 

@@ -162,14 +162,19 @@ impl Tx {
         }
     }
 
-    /// Where tasks of a queue are bound to each other, the queue has to be held alone.
+    /// Where tasks of a queue are bound to each other, the queue has to be held alone, and so does its account.
     fn check_modes(&self) -> Sql<()> {
         let mut needs = Locks::none();
         for queue in self.queues.values() {
-            self.cache.note(&queue.name, binds(queue));
-            let what = LockTarget::Queue(queue.name.to_string());
-            if binds(queue) && self.held.mode(&what) == Some(Mode::Shared) {
-                needs.add(what, Mode::Exclusive);
+            self.cache.note(queue);
+            if !binds(queue) {
+                continue;
+            }
+            let account = queue.settings.account.clone().map(LockTarget::Account);
+            for what in [LockTarget::Queue(queue.name.to_string())].into_iter().chain(account) {
+                if self.held.mode(&what) != Some(Mode::Exclusive) {
+                    needs.add(what, Mode::Exclusive);
+                }
             }
         }
         if needs.is_empty() { Ok(()) } else { Err(Abort::Needs(needs)) }

@@ -108,7 +108,8 @@ impl Tx {
         self.exclusive(name)?;
         self.conn
             .exec(
-                "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8
+                "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8,
+                    account = $9
                  WHERE id = $1",
                 &[
                     &id,
@@ -119,6 +120,7 @@ impl Tx {
                     &kinds_text(&settings.kinds),
                     &subscribers_text(&settings.subscribers),
                     &rules_text(settings),
+                    &settings.account,
                 ],
             )
             .await?;
@@ -133,6 +135,25 @@ impl Tx {
     /// How many tasks of the queue are leased, with what this transaction has changed.
     pub(crate) async fn leased(&mut self, queue: &str) -> Sql<u64> {
         self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running]).await
+    }
+
+    /// How many tasks are leased over all queues of an account, with what this transaction has changed.
+    pub(crate) async fn leased_of_account(&mut self, account: &str) -> Sql<u64> {
+        let rows = self
+            .conn
+            .rows(
+                "SELECT l.id, (l.claimed + l.running
+                    + coalesce((SELECT sum(d.claimed + d.running) FROM ostler.lane_delta d WHERE d.lane = l.id), 0))::bigint
+                 FROM ostler.queue q JOIN ostler.lane l ON l.queue = q.id WHERE q.account = $1",
+                &[&account],
+            )
+            .await?;
+        let mut leased = 0;
+        for row in &rows {
+            let changed = self.lanes.sum(&[get(row, 0)?], &[StateName::Claimed, StateName::Running]);
+            leased += get::<i64>(row, 1)? + changed;
+        }
+        Ok(u64::try_from(leased).unwrap_or(0))
     }
 
     /// How many tasks of the queue stand like this.

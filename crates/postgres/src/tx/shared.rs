@@ -152,6 +152,10 @@ impl ostler_sql::Tx for Tx {
         Self::queued(self, queue).await
     }
 
+    async fn leased_of_account(&mut self, account: &str) -> Sql<u64> {
+        Self::leased_of_account(self, account).await
+    }
+
     async fn live_session(&mut self, session: SessionId, check: Check) -> Sql<Option<i64>> {
         Self::live_session(self, session, check).await
     }

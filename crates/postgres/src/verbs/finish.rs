@@ -1,6 +1,6 @@
 //! Attempts end: the one ending for all of them.
 
-use ostler_core::{AttemptEnd, Effect, Ending, Outcome, Probe, State, StateName};
+use ostler_core::{AccountEnd, AttemptEnd, Effect, Ending, Outcome, Probe, State, StateName};
 use ostler_store::calls::{Finished, Report};
 use ostler_store::{Check, LeaseRef};
 
@@ -14,7 +14,7 @@ use crate::row::{FoundTask, Phase, find};
 use crate::tx::Tx;
 use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
-use ostler_sql::end_attempt::{EndingAttempt, end_attempt, record};
+use ostler_sql::end_attempt::{EndingAttempt, Yields, end_attempt, record};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
 use ostler_sql::outbox::{OutboxInput, note};
@@ -71,7 +71,7 @@ async fn finish(tx: &mut Tx, report: &Report) -> Sql<Finished> {
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
         return complete(tx, lease, &held, &found, report).await;
     }
-    let state = end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref()).await?;
+    let state = end_attempt(tx, &found, &report.outcome, report.ran, Yields::of(report)).await?;
     Ok(Finished::Recorded(state))
 }
 
@@ -108,13 +108,19 @@ async fn complete(
     let queue = &found.task.queue;
     moved(tx, held.lane, held.limit, held.phase, Phase::Completed).await?;
     let settings = tx.settings(queue)?;
-    let counted = settings.breaker.is_some() || settings.concurrency.is_some();
+    let counted = settings.counts_ends();
     let subscribers = settings.subscribers.clone();
     if counted || held.limit.is_some() {
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: held.token };
-            let (limit, effect) = (held.limit, Effect::BreakerSuccess);
-            gates::ended(tx, &gates::GateFeedback { queue, limit, attempt, effect, unused: None }).await?
+            let limit = held.limit;
+            let end = AccountEnd {
+                effect: Effect::BreakerSuccess,
+                began: started_at.or(report.ran.map(|ran| tx.now.before(ran.took))),
+                why: None,
+                reading: report.reading.as_ref(),
+            };
+            gates::ended(tx, &gates::GateFeedback { queue, limit, attempt, end, unused: None }).await?
         } else {
             tx.key_rules(queue)?
         };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_store::accounts::{AccountRecord, AccountUse};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{
@@ -39,6 +40,27 @@ pub(crate) async fn survey(conn: &Conn, given: Option<i64>) -> Sql<Survey> {
     })
 }
 
+/// The accounts that have state or are used by a queue.
+pub(crate) async fn accounts(conn: &Conn, given: Option<i64>) -> Sql<Vec<AccountRecord>> {
+    let now = now(conn, given).await?;
+    accounts_at(conn, now).await
+}
+
+async fn accounts_at(conn: &Conn, now: Timestamp) -> Sql<Vec<AccountRecord>> {
+    let rows = conn
+        .rows(
+            "SELECT q.account, q.name, (coalesce(sum(l.claimed + l.running), 0) + coalesce((SELECT sum(d.claimed + d.running)
+                FROM ostler.lane_delta d JOIN ostler.lane o ON o.id = d.lane WHERE o.queue = q.id), 0))::bigint
+             FROM ostler.queue q LEFT JOIN ostler.lane l ON l.queue = q.id WHERE q.account IS NOT NULL GROUP BY q.id",
+            &[],
+        )
+        .await?;
+    let read =
+        |row: &Row| Ok(AccountUse { account: get(row, 0)?, queue: get(row, 1)?, leased: get_u64(row, 2)? });
+    let uses = rows.iter().map(read).collect::<Sql<Vec<AccountUse>>>()?;
+    Ok(AccountRecord::all(ostler_sql::accounts::list(conn).await?, uses, now))
+}
+
 /// The lanes, and the high-water mark of each queue.
 async fn lanes(conn: &Conn) -> Sql<(Vec<LaneRecord>, HashMap<String, u64>)> {
     let mut highs = HashMap::new();
@@ -71,6 +93,7 @@ async fn queues(
     highs: &HashMap<String, u64>,
     now: Timestamp,
 ) -> Sql<Vec<QueueRecord>> {
+    let accounts = accounts_at(conn, now).await?;
     let sql = format!("SELECT q.name, q.gate, {SETTINGS} FROM ostler.queue q ORDER BY q.name");
     let read = |row: &Row| {
         let settings = settings_from(row, 2)?;
@@ -82,7 +105,7 @@ async fn queues(
         Ok(QueueRecord {
             high_water: highs.get(&name).copied().unwrap_or(0),
             name,
-            shut: settings.shut(&gate, leased, now),
+            shut: settings.closed_account(&accounts, now).or_else(|| settings.shut(&gate, leased, now)),
             settings,
             held_until: gate.held_until.filter(|until| *until > now),
             breaker: has_breaker.then(|| gate.breaker_state()),
@@ -118,7 +141,11 @@ pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
         None => 0,
     };
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&asked.now]).await?, 0)?);
-    let most_of_all = settings.places_for(asked.limit, &gate, leased, now);
+    let mut most_of_all = settings.places_for(asked.limit, &gate, leased, now);
+    if let Some(name) = &settings.account {
+        let account = accounts_at(conn, now).await?.into_iter().find(|account| account.name == *name);
+        most_of_all = account.map_or(most_of_all, |account| account.places_for(most_of_all, now));
+    }
     let mut lanes: Vec<i64> = Vec::new();
     for row in &conn.rows("SELECT id, kind FROM ostler.lane WHERE queue = $1", &[&queue]).await? {
         if asked.kinds.has(&get::<String>(row, 1)?) {

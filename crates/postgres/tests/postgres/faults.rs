@@ -59,7 +59,7 @@ async fn claim(store: &Postgres, limit: usize) -> Result<Vec<Claimed>, Error> {
 
 fn success(claimed: Claimed) -> Report {
     let ran = Some(Ran { worker: WorkerId(Id::from_bits(3)), took: Duration::from_millis(1) });
-    Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None }
+    Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None, reading: None }
 }
 
 async fn counts(store: &Postgres) -> Counts {

@@ -64,7 +64,8 @@ async fn in_a_busy_queue_what_is_handed_back_is_claimed_next() {
     let mut claimed = claim(&store, 2).await;
     let (first, _) = (claimed.remove(0), claimed);
     let id = first.lease.task();
-    let report = Report { lease: first.lease, ran: None, outcome: Outcome::HandedBack, output: None };
+    let report =
+        Report { lease: first.lease, ran: None, outcome: Outcome::HandedBack, output: None, reading: None };
     store.finish(vec![report]).await.expect("handed back");
     assert_eq!(claim(&store, 1).await[0].lease.task(), id);
 }
@@ -90,7 +91,7 @@ async fn many_begin_in_one_call_and_each_is_answered_for_itself() {
     let gone = claimed.remove(2);
     let lost = gone.lease.as_ref();
     let ran = Some(Ran { worker, took: Duration::ZERO });
-    let report = Report { lease: gone.lease, ran, outcome: Outcome::Success, output: None };
+    let report = Report { lease: gone.lease, ran, outcome: Outcome::Success, output: None, reading: None };
     store.finish(vec![report]).await.expect("finished");
     let mut starts: Vec<Start> =
         claimed.iter().map(|task| Start { lease: task.lease.as_ref(), worker }).collect();

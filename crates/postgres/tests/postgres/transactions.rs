@@ -81,7 +81,7 @@ async fn a_task_from_sql_is_claimed_run_and_shown_like_any_other() {
     assert_eq!(claimed.iter().map(|claimed| claimed.lease.task()).collect::<Vec<_>>(), [id]);
     assert_eq!((claimed[0].payload.as_str(), claimed[0].priority.points()), ("{\"to\": \"ann\"}", 7));
     let ran = Some(Ran { worker: WorkerId(Id::from_bits(3)), took: Duration::from_millis(1) });
-    let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: None };
+    let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: None, reading: None };
     store.finish(claimed.into_iter().map(|claimed| report(claimed.lease)).collect()).await.expect("finish");
     assert_eq!(state(&store, id).await, Some(StateName::Completed));
     // A repeated key finds the existing task.

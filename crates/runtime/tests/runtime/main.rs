@@ -1,5 +1,6 @@
 //! Nodes on a real embedded store.
 
+mod accounts;
 mod comeback;
 mod followers;
 mod gates;

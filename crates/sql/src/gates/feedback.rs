@@ -1,12 +1,13 @@
 //! Feedback to gates: outcomes of attempts, and changes of settings; and the removal of unused keys.
 
-use ostler_core::{Effect, Gate, GateRules, Probe};
+use ostler_core::{AccountEnd, Effect, Gate, GateRules, Probe};
 use ostler_store::Check;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
 use ostler_store::views::QueueSettings;
 
 use super::{read_key, write_gate};
+use crate::accounts;
 use crate::gate_codec::gate_from;
 use crate::limit_keys;
 use crate::params;
@@ -19,7 +20,7 @@ pub struct GateFeedback<'a> {
     pub queue: &'a str,
     pub limit: Option<i64>,
     pub attempt: Probe,
-    pub effect: Effect,
+    pub end: AccountEnd<'a>,
     /// The cost to give back, if it was handed back before it started.
     pub unused: Option<u32>,
 }
@@ -31,7 +32,9 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     let mut gate = queue.gate.clone();
     let capped = queue.settings.concurrency.is_some();
     let before = gate.breaker_state();
-    if let (Effect::HoldUntil(until), None) = (end.effect, end.limit) {
+    let account = queue.settings.account.clone();
+    let effect = if account.is_none() { end.end.effect.without_account() } else { end.end.effect };
+    if let (Effect::HoldUntil(until), None, None) = (effect, end.limit, &account) {
         gate.hold(until);
     }
     feed_back(tx, &mut gate, &queue_rules, end);
@@ -40,16 +43,19 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
         tx.ring();
     }
     tx.set_gate(end.queue, gate).await?;
+    if let Some(account) = account {
+        accounts::ended(tx, &account, &end.end).await?;
+    }
     let rules = key_rules(tx, end.queue).await?;
     let Some(limit) = end.limit else { return Ok(rules) };
-    let held = matches!(end.effect, Effect::HoldUntil(_));
+    let held = matches!(effect, Effect::HoldUntil(_));
     let given_back = end.unused.is_some() && !key_gate_rules.rates.is_empty();
     if !(held || given_back || key_gate_rules.breaker.is_some()) {
         return Ok(rules);
     }
     let key = read_key(tx, limit).await?;
     let mut gate = key.gate.clone();
-    if let Effect::HoldUntil(until) = end.effect {
+    if let Effect::HoldUntil(until) = effect {
         gate.hold(until);
     }
     feed_back(tx, &mut gate, &key_gate_rules, end);
@@ -65,7 +71,7 @@ fn feed_back<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedba
         gate.give_back(cost);
     }
     if tx.checks().pass(Check::ProbeEnd, gate.listens_to(end.attempt)) {
-        gate.ended(rules, end.effect, tx.now());
+        gate.ended(rules, end.end.effect, tx.now());
     }
 }
 
@@ -118,7 +124,8 @@ pub async fn change<T: Tx>(
         | QueueChange::AlsoSubscribe(_)
         | QueueChange::Unsubscribe(_)
         | QueueChange::Rate(_)
-        | QueueChange::KeyRate(_) => return Ok(Vec::new()),
+        | QueueChange::KeyRate(_)
+        | QueueChange::Account(_) => return Ok(Vec::new()),
     }
     tx.set_gate(name, gate).await?;
     Ok(Vec::new())

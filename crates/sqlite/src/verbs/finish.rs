@@ -1,6 +1,9 @@
 //! Attempts end: the one ending for all of them.
 
-use ostler_core::{AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, State, StateName};
+use ostler_core::{
+    AccountEnd, AccountReading, AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, State, StateName,
+    Timestamp,
+};
 use ostler_sql::poll_now;
 use ostler_sql::task::moved;
 use ostler_store::calls::{Finished, Ran, Report};
@@ -12,7 +15,7 @@ use crate::row::{Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
 use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
-use ostler_sql::end_attempt::{EndingAttempt, end_attempt, record};
+use ostler_sql::end_attempt::{EndingAttempt, Yields, end_attempt, record};
 use ostler_sql::gates;
 use ostler_sql::limit_keys;
 use ostler_sql::outbox::{OutboxInput, note};
@@ -26,7 +29,7 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
     let lease = report.lease.as_ref();
     let (output, long) = split_output(report.output.as_deref());
     if let (Outcome::Success, Some(ran)) = (&report.outcome, report.ran)
-        && let Some(finished) = complete_remembered(tx, hot, lease, ran, output)?
+        && let Some(finished) = complete_remembered(tx, hot, report, ran, output)?
     {
         long.map_or(Ok(()), |long| poll_now(put_output(tx, lease.row, long)))?;
         return Ok(finished);
@@ -37,10 +40,10 @@ fn finish(tx: &mut Tx<'_>, hot: &mut Hot<'_>, report: &Report) -> Sql<Finished> 
     };
     if matches!(report.outcome, Outcome::Success) && held.phase.state().is_leased() {
         long.map_or(Ok(()), |long| poll_now(put_output(tx, held.slot, long)))?;
-        return complete(tx, lease, &held, report.ran, output);
+        return complete(tx, report, &held, output);
     }
     let Some(found) = find(tx.conn, held.slot)? else { return Ok(Finished::LeaseLost) };
-    let state = poll_now(end_attempt(tx, &found, &report.outcome, report.ran, report.output.as_deref()))?;
+    let state = poll_now(end_attempt(tx, &found, &report.outcome, report.ran, Yields::of(report)))?;
     Ok(Finished::Recorded(state))
 }
 
@@ -68,10 +71,11 @@ impl<'a> Hot<'a> {
 fn complete_remembered(
     tx: &mut Tx<'_>,
     hot: &mut Hot<'_>,
-    lease: LeaseRef,
+    report: &Report,
     ran: Ran,
     output: Option<&str>,
 ) -> Sql<Option<Finished>> {
+    let lease = report.lease.as_ref();
     let Some(Grant { lane, limit, session, runs, .. }) = tx.recall(lease.row, lease.token) else {
         return Ok(None);
     };
@@ -92,29 +96,32 @@ fn complete_remembered(
     }
     tx.count_run(lane, now.since(now.before(ran.took)));
     tx.tally(lane).attempts += 1;
-    let done = CompletedTask { lane, slot: lease.row, limit, lease, attempt: runs + 1 };
+    let done = CompletedTask {
+        lane,
+        slot: lease.row,
+        limit,
+        lease,
+        attempt: runs + 1,
+        began: Some(now.before(ran.took)),
+        reading: report.reading.as_ref(),
+    };
     make_room(tx, &done, Phase::Claimed)?;
     Ok(Some(Finished::Recorded(StateName::Completed)))
 }
 
 /// The same, where the row had to be read.
-fn complete(
-    tx: &mut Tx<'_>,
-    lease: LeaseRef,
-    held: &Leased,
-    ran: Option<Ran>,
-    output: Option<&str>,
-) -> Sql<Finished> {
-    let runs = held.runs + u32::from(held.phase == Phase::Claimed && ran.is_some());
+fn complete(tx: &mut Tx<'_>, report: &Report, held: &Leased, output: Option<&str>) -> Sql<Finished> {
+    let runs = held.runs + u32::from(held.phase == Phase::Claimed && report.ran.is_some());
     tx.prepare(
         "UPDATE task SET phase = 5, why = 0, runs = ?3, finished_at = ?4, output = ?5 WHERE id = ?1 AND token = ?2",
     )?
     .execute(params![held.slot, held.token, runs, tx.now.millis(), output])?;
-    completed(tx, lease, held, ran)
+    completed(tx, report, held)
 }
 
 /// What follows when a task was written as completed.
-fn completed(tx: &mut Tx<'_>, lease: LeaseRef, held: &Leased, ran: Option<Ran>) -> Sql<Finished> {
+fn completed(tx: &mut Tx<'_>, report: &Report, held: &Leased) -> Sql<Finished> {
+    let ran = report.ran;
     let started_at = held.started_at.filter(|_| held.phase == Phase::Running);
     let run = EndingAttempt {
         slot: held.slot,
@@ -126,9 +133,16 @@ fn completed(tx: &mut Tx<'_>, lease: LeaseRef, held: &Leased, ran: Option<Ran>) 
     };
     let end = AttemptEnd { finished_at: tx.now, ending: Ending::Success, failure: None };
     poll_now(record(tx, &run, ran, &end))?;
-    let lease = LeaseRef { task: lease.task, token: held.token, row: held.slot };
-    let done =
-        CompletedTask { lane: held.lane, slot: held.slot, limit: held.limit, lease, attempt: run.number };
+    let lease = LeaseRef { task: report.lease.task(), token: held.token, row: held.slot };
+    let done = CompletedTask {
+        lane: held.lane,
+        slot: held.slot,
+        limit: held.limit,
+        lease,
+        attempt: run.number,
+        began: started_at.or(ran.map(|ran| tx.now.before(ran.took))),
+        reading: report.reading.as_ref(),
+    };
     make_room(tx, &done, held.phase)?;
     if held.awaited {
         poll_now(dependents::ended(tx, held.slot))?;
@@ -137,27 +151,29 @@ fn completed(tx: &mut Tx<'_>, lease: LeaseRef, held: &Leased, ran: Option<Ran>) 
 }
 
 /// A task that was written as completed.
-struct CompletedTask {
+struct CompletedTask<'a> {
     lane: i64,
     slot: i64,
     limit: Option<i64>,
     lease: LeaseRef,
     attempt: u32,
+    began: Option<Timestamp>,
+    reading: Option<&'a AccountReading>,
 }
 
 /// A task was completed: it is counted, its gates hear of it, its key has room for another, and an outbox entry may be written.
-fn make_room(tx: &mut Tx<'_>, done: &CompletedTask, from: Phase) -> Sql<()> {
-    let CompletedTask { lane, slot, limit, lease, attempt } = *done;
+fn make_room(tx: &mut Tx<'_>, done: &CompletedTask<'_>, from: Phase) -> Sql<()> {
+    let CompletedTask { lane, slot, limit, lease, attempt, began, reading } = *done;
     poll_now(moved(tx, lane, limit, from, Phase::Completed))?;
     let EndEffects { tell, counted } = tx.ends_of(lane)?;
     if counted || limit.is_some() {
         let queue = tx.queue_of(lane)?;
         let rules = if counted {
             let attempt = Probe { task: lease.task, token: lease.token };
-            let effect = Effect::BreakerSuccess;
+            let end = AccountEnd { effect: Effect::BreakerSuccess, began, why: None, reading };
             poll_now(gates::ended(
                 tx,
-                &gates::GateFeedback { queue: &queue, limit, attempt, effect, unused: None },
+                &gates::GateFeedback { queue: &queue, limit, attempt, end, unused: None },
             ))?
         } else {
             tx.key_rules(&queue)?

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_sql::poll_now;
+use ostler_store::accounts::{AccountRecord, AccountUse};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
 use ostler_store::views::{LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, Survey, WorkerRecord};
@@ -11,7 +13,7 @@ use rusqlite::{Connection, params};
 use super::node_commands;
 use crate::counts::{counts_from, recent_from};
 use crate::row::Uid;
-use crate::shared_tx::RowRef;
+use crate::shared_tx::{ReadView, RowRef};
 use crate::tx::{SETTINGS, Sql, read_queue};
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
@@ -32,7 +34,11 @@ pub(crate) fn backlog(
             .query_row([queue.id], |row| row.get(0))?,
         None => 0,
     };
-    let most = queue.settings.places_for(limit, &queue.gate, leased, now);
+    let mut most = queue.settings.places_for(limit, &queue.gate, leased, now);
+    if let Some(name) = &queue.settings.account {
+        let account = accounts(conn, now)?.into_iter().find(|account| account.name == *name);
+        most = account.map_or(most, |account| account.places_for(most, now));
+    }
     let mut statement = conn.prepare_cached(
         "SELECT count(*) FROM (SELECT 1 FROM task INDEXED BY ready WHERE lane = ?1 AND phase = 0 LIMIT ?2)",
     )?;
@@ -42,6 +48,19 @@ pub(crate) fn backlog(
         found += statement.query_row(params![lane, left], |row| row.get::<_, usize>(0))?;
     }
     Ok(found)
+}
+
+/// The accounts that have state or are used by a queue.
+pub(crate) fn accounts(conn: &Connection, now: Timestamp) -> Sql<Vec<AccountRecord>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT q.account, q.name, coalesce((SELECT sum(claimed + running) FROM lane l WHERE l.queue = q.id), 0)
+         FROM queue q INDEXED BY account_queue WHERE q.account IS NOT NULL",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(AccountUse { account: row.get(0)?, queue: row.get(1)?, leased: row.get(2)? })
+    };
+    let uses = statement.query_map([], read)?.collect::<Sql<Vec<AccountUse>>>()?;
+    Ok(AccountRecord::all(poll_now(ostler_sql::accounts::list(&ReadView(conn)))?, uses, now))
 }
 
 pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
@@ -80,6 +99,7 @@ fn lanes(conn: &Connection) -> Sql<Vec<LaneRecord>> {
 }
 
 fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<QueueRecord>> {
+    let accounts = accounts(conn, now)?;
     let mut statement = conn.prepare_cached(&format!(
         "SELECT name, gate, (SELECT coalesce(max(high_water), 0) FROM lane WHERE queue = queue.id), {SETTINGS}
          FROM queue ORDER BY name"
@@ -94,7 +114,7 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
         Ok(QueueRecord {
             name,
             high_water: row.get(2)?,
-            shut: settings.shut(&gate, leased, now),
+            shut: settings.closed_account(&accounts, now).or_else(|| settings.shut(&gate, leased, now)),
             settings,
             held_until: gate.held_until.filter(|until| *until > now),
             breaker: has_breaker.then(|| gate.breaker_state()),

@@ -54,8 +54,13 @@ async fn keys_without_tasks_stay_until_their_gates_have_nothing_to_remember() {
     let leases = claim(&*store, session).await;
     assert_eq!(leases.len(), 20);
     let done: Vec<TaskId> = leases.iter().map(Lease::task).collect();
-    let report =
-        |lease| ostler_store::calls::Report { lease, ran: None, outcome: Outcome::Success, output: None };
+    let report = |lease| ostler_store::calls::Report {
+        lease,
+        ran: None,
+        outcome: Outcome::Success,
+        output: None,
+        reading: None,
+    };
     store.finish(leases.into_iter().map(report).collect()).await.expect("finish answers");
     store.prune(Prune::Tasks(done)).await.expect("prune answers");
     assert_eq!(number(&here, "SELECT count(*) FROM limits"), 20, "each has used its token");

@@ -49,7 +49,8 @@ async fn claim(store: &dyn Store, session: SessionId) -> Result<Vec<Claimed>, Er
 }
 
 async fn complete(store: &dyn Store, claimed: Claimed) {
-    let report = Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: None };
+    let report =
+        Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: None, reading: None };
     let finished = store.finish(vec![report]).await.expect("finish answers");
     assert_eq!(finished, [Finished::Recorded(StateName::Completed)]);
 }

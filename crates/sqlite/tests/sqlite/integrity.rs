@@ -107,7 +107,7 @@ async fn neither_a_replay_nor_pruning_leaves_steps_without_their_task() {
             let step = NewStep { name: format!("step {round}"), value: "1".to_owned() };
             store.save_step(lease.as_ref(), step).await.expect("save_step answers");
             let outcome = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no"));
-            let report = Report { lease, ran: None, outcome, output: None };
+            let report = Report { lease, ran: None, outcome, output: None, reading: None };
             store.finish(vec![report]).await.expect("finish answers");
             if round == 0 {
                 let how = Replay { steps: how, payload: None };

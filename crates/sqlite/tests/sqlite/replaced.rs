@@ -78,7 +78,7 @@ async fn nothing_is_acknowledged_into_the_void() {
         replaced(what, &path, store.configure("mail", vec![QueueChange::Resume]).await);
         replaced(what, &path, store.leave(session).await);
         let lease = claimed.remove(0).lease;
-        let report = Report { lease, ran: None, outcome: Outcome::Success, output: None };
+        let report = Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None };
         let unwritten = store.finish(vec![report]).await.expect_err(what);
         assert_eq!(unwritten.error.kind(), ErrorKind::Replaced, "{what}");
         assert_eq!(unwritten.reports.len(), 1, "{what}: the report comes back");

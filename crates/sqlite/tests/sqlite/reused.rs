@@ -28,7 +28,7 @@ async fn lease(store: &dyn Store, ids: &Ids, session: SessionId) -> Lease {
 
 fn ran(ids: &Ids, lease: Lease) -> Report {
     let ran = Some(Ran { worker: ids.worker(), took: Duration::from_millis(1) });
-    Report { lease, ran, outcome: Outcome::Success, output: None }
+    Report { lease, ran, outcome: Outcome::Success, output: None, reading: None }
 }
 
 #[tokio::test]

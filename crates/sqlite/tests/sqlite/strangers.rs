@@ -103,7 +103,7 @@ async fn writers_wait_for_a_stranger_and_no_node_loses_a_lease() {
     }
 
     let lease = claimed.remove(0).lease;
-    let report = Report { lease, ran: None, outcome: Outcome::Success, output: None };
+    let report = Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None };
     let finished = store.finish(vec![report]).await.expect("finish answers");
     assert_eq!(finished, [Finished::Recorded(StateName::Completed)], "the lease held, at {}", clock.now());
 }

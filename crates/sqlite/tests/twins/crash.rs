@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, Failure, JobId, Missed, OnFailed,
-    Outcome, Overlap, Overrides, Priority, SessionId, Timestamp, Trip, Worker, WorkerState,
+    AccountChange, BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, Failure, JobId, Missed,
+    OnFailed, Outcome, Overlap, Overrides, Priority, SessionId, Timestamp, Trip, Worker, WorkerState,
 };
 use ostler_sqlite::{Options, Sqlite};
 use ostler_store::call_breakers::BreakerUse;
@@ -30,7 +30,7 @@ use ostler_testkit::{Ids, ManualClock, Twin, Voice, scratch};
 use rusqlite::Connection;
 
 /// All verbs that write.
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 26] = [
     "join",
     "leave",
     "report",
@@ -48,6 +48,7 @@ const VERBS: [&str; 25] = [
     "ack_outbox",
     "configure",
     "call_breaker",
+    "change_account",
     "put_schedule",
     "change_schedule",
     "fire",
@@ -218,7 +219,7 @@ async fn one_round(scribe: Scribe<'_>, clock: &ManualClock, round: u32) {
     scribe.leave(here).await;
 }
 
-/// A breaker counts two calls; a schedule is created, fired, paused and dropped.
+/// A breaker counts two calls; an account is changed twice; a schedule is created, fired, paused and dropped.
 async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     let Scribe { store, ids, .. } = scribe;
     let policy = BreakerPolicy { trip: Trip::Consecutive(5), reset: LONG };
@@ -226,6 +227,9 @@ async fn scheduled(scribe: Scribe<'_>, now: Timestamp) {
     for _ in 0..2 {
         let counted = store.call_breaker("search", policy, BreakerUse::Report(failed)).await;
         counted.expect("call_breaker answers");
+    }
+    for change in [AccountChange::Cap(Some(8)), AccountChange::Cap(None)] {
+        store.change_account("claude", change).await.expect("change_account answers");
     }
     let (queue, kind, payload) = (QUEUE.to_owned(), "sweep".to_owned(), "{}".to_owned());
     let task = TaskTemplate { queue, kind, payload, priority: Priority::NORMAL, overrides: Overrides::NONE };

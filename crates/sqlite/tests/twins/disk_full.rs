@@ -70,7 +70,13 @@ fn large(ids: &Ids) -> NewTask {
 }
 
 fn success(claimed: Claimed) -> Report {
-    Report { lease: claimed.lease, ran: None, outcome: Outcome::Success, output: Some("\"done\"".to_owned()) }
+    Report {
+        lease: claimed.lease,
+        ran: None,
+        outcome: Outcome::Success,
+        output: Some("\"done\"".to_owned()),
+        reading: None,
+    }
 }
 
 impl Disk {

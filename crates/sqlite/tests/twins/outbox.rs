@@ -101,7 +101,7 @@ async fn telling_node() {
     let reports = claimed
         .into_iter()
         .zip(outcomes)
-        .map(|(claimed, outcome)| Report { lease: claimed.lease, ran, outcome, output: None })
+        .map(|(claimed, outcome)| Report { lease: claimed.lease, ran, outcome, output: None, reading: None })
         .collect();
     store.finish(reports).await.expect("finish answers");
     let heard = hear(&store, session).await;

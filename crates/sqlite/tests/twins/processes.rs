@@ -62,7 +62,7 @@ async fn claim(store: &dyn Store, session: SessionId, limit: usize) -> Vec<Claim
 }
 
 const fn success(lease: Lease) -> Report {
-    Report { lease, ran: None, outcome: Outcome::Success, output: None }
+    Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None }
 }
 
 async fn counts(store: &dyn Store) -> Counts {

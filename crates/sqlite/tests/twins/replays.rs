@@ -46,7 +46,7 @@ async fn run(store: &dyn Store, ids: &Ids, claimed: Claimed, outcome: Outcome) -
     let id = lease.task();
     let started = store.start(vec![Start { lease: lease.as_ref(), worker }]).await;
     assert_eq!(started, Ok(vec![Fenced::Recorded]));
-    let report = Report { lease, ran: None, outcome, output: None };
+    let report = Report { lease, ran: None, outcome, output: None, reading: None };
     let finished = store.finish(vec![report]).await.expect("finish answers");
     assert!(matches!(finished.as_slice(), [Finished::Recorded(_)]), "{finished:?}");
     id

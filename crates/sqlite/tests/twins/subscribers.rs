@@ -116,7 +116,7 @@ async fn finish_all(store: &Sqlite, ids: &Ids) {
             panic!("the session is over, and should not be")
         };
         let ran = Some(Ran { worker: ids.worker(), took: Duration::from_millis(1) });
-        let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: None };
+        let report = |lease| Report { lease, ran, outcome: Outcome::Success, output: None, reading: None };
         left -= tasks.len();
         store
             .finish(tasks.into_iter().map(|claimed| report(claimed.lease)).collect())

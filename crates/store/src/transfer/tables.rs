@@ -38,6 +38,7 @@ pub enum Table {
     GoneWorker,
     /// Breakers around calls of handlers.
     CallBreaker,
+    Account,
 }
 
 /// The type of a column.
@@ -89,7 +90,7 @@ const fn numbers(name: &'static str) -> Column {
 
 impl Table {
     /// All tables, in the order in which they are copied: a row comes after those that it refers to.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Queue,
         Self::Lane,
         Self::Session,
@@ -109,6 +110,7 @@ impl Table {
         Self::Job,
         Self::GoneWorker,
         Self::CallBreaker,
+        Self::Account,
     ];
 
     /// The name, in both stores.
@@ -134,6 +136,7 @@ impl Table {
             Self::Job => "job",
             Self::GoneWorker => "gone_worker",
             Self::CallBreaker => "call_breaker",
+            Self::Account => "account",
         }
     }
 
@@ -152,7 +155,8 @@ impl Table {
             | Self::Schedule
             | Self::Job
             | Self::GoneWorker
-            | Self::CallBreaker => 1,
+            | Self::CallBreaker
+            | Self::Account => 1,
             Self::Chunk => 3,
             Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event | Self::Conversation => 2,
         }
@@ -181,6 +185,7 @@ impl Table {
             Self::Job => JOB,
             Self::GoneWorker => GONE_WORKER,
             Self::CallBreaker => CALL_BREAKER,
+            Self::Account => ACCOUNT,
         }
     }
 }
@@ -197,6 +202,7 @@ const QUEUE: &[Column] = &[
     text("rules"),
     number("clock"),
     text("gate"),
+    text("account"),
 ];
 
 const LANE: &[Column] = &[
@@ -368,3 +374,15 @@ const GONE_WORKER: &[Column] = &[
 ];
 
 const CALL_BREAKER: &[Column] = &[text("name"), text("state"), number("changed_at")];
+
+const ACCOUNT: &[Column] = &[
+    text("name"),
+    number("cap"),
+    number("held_until"),
+    text("held_why"),
+    number("window_milli"),
+    number("lowered_at"),
+    text("allowance"),
+    number("used_permille"),
+    number("resets_at"),
+];

@@ -86,7 +86,7 @@ async fn items_that_failed_are_tried_again_by_the_same_line() {
     for claimed in world.claim(node, &queue_of(id), tasks.len()).await {
         let failure = Failure::new(ErrorClass::Permanent, "can't open 'x'");
         let outcome = Outcome::Failed(failure);
-        let report = Report { lease: claimed.lease, ran: None, outcome, output: None };
+        let report = Report { lease: claimed.lease, ran: None, outcome, output: None, reading: None };
         world.files.store().finish(vec![report]).await.expect("it is reported");
     }
     let finding = only(world.findings().await, "job-items-failed");

@@ -20,6 +20,7 @@ async fn ends(world: &World, node: SessionId, key: Option<&str>, failure: Failur
         ran: None,
         outcome: Outcome::Failed(failure.clone()),
         output: None,
+        reading: None,
     };
     let reports = claimed.into_iter().map(report).collect();
     world.files.store().finish(reports).await.expect("it is reported");

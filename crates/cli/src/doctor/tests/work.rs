@@ -25,6 +25,7 @@ async fn fails(world: &World, session: SessionId, task: NewTask, failure: Failur
         ran: None,
         outcome: Outcome::Failed(failure.clone()),
         output: None,
+        reading: None,
     };
     let reports = claimed.into_iter().map(report).collect();
     world.files.store().finish(reports).await.expect("it is reported");

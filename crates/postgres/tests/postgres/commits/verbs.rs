@@ -158,7 +158,7 @@ pub(crate) async fn started(stage: &Stage, what: &str) -> (SessionId, Claimed) {
 
 fn success(claimed: Claimed) -> Report {
     let ran = Some(Ran { worker: WORKER, took: Duration::from_millis(1) });
-    Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None }
+    Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None, reading: None }
 }
 
 pub(crate) async fn completed(stage: &Stage, what: &str) -> TaskId {
@@ -331,7 +331,7 @@ async fn lives(stage: &Stage) -> Vec<Case> {
         "finish of a failure",
         async move {
             let outcome = Outcome::Failed(Failure::new(ErrorClass::Transient, "not now"));
-            let report = Report { lease: failing.lease, ran: None, outcome, output: None };
+            let report = Report { lease: failing.lease, ran: None, outcome, output: None, reading: None };
             let wanted = vec![Finished::Recorded(StateName::Queued)];
             same(&here.finish(vec![report]).await.map_err(told)?, &wanted)
         },

@@ -1,0 +1,123 @@
+//! Accounts through the library: queues that share a usage limit, in one process and over a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ostler::{
+    AccountChange, AccountRecord, Builder, Client, Context, Pool, StateName, TaskError, TaskId, Timestamp,
+};
+use ostler_testkit::{MAX_WAIT, PrivatePostgres, Signal, scratch};
+
+const ACCOUNT: &str = "claude";
+/// Poll interval.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Whether the provider refuses, and who has asked it.
+#[derive(Clone)]
+struct Provider {
+    refuses: Arc<AtomicBool>,
+    resets_in: Duration,
+    asked: Signal,
+}
+
+impl Provider {
+    fn new(resets_in: Duration) -> Self {
+        Self { refuses: Arc::new(AtomicBool::new(true)), resets_in, asked: Signal::new("asked") }
+    }
+
+    /// The queue of this builder asks the provider, which refuses once.
+    fn serves(&self, builder: Builder) -> Builder {
+        let provider = self.clone();
+        let handler = move |(): (), _: Context| {
+            let provider = provider.clone();
+            async move {
+                provider.asked.emit();
+                if provider.refuses.swap(false, Ordering::SeqCst) {
+                    return Err(TaskError::usage_limit(provider.resets_in, "5-hour limit reached"));
+                }
+                Ok(())
+            }
+        };
+        builder.handle("ask", handler).account(ACCOUNT)
+    }
+}
+
+async fn account(pool: &Client) -> AccountRecord {
+    let all = pool.accounts().await.expect("the store answers");
+    all.into_iter().find(|record| record.name == ACCOUNT).expect("a queue uses it")
+}
+
+/// Runs a task that reaches the limit. Returns it, and until when the account is held.
+async fn reach_the_limit(pool: &Client) -> (TaskId, Option<Timestamp>) {
+    let id = pool.submit("ask", &()).await.expect("it is submitted");
+    let held = async {
+        loop {
+            if let Some(hold) = account(pool).await.account.hold {
+                return hold.until;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    (id, tokio::time::timeout(MAX_WAIT, held).await.expect("the account is held"))
+}
+
+/// Waits for a task. Returns when its last attempt started, and asserts that none has failed.
+async fn completed(pool: &Client, id: TaskId) -> Timestamp {
+    let task = tokio::time::timeout(MAX_WAIT, pool.wait(id)).await.expect("in time").expect("it is there");
+    assert_eq!((task.state.name(), task.failures), (StateName::Completed, 0));
+    pool.show(id).await.expect("it is shown").attempts.last().expect("it ran").started_at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_usage_limit_in_one_queue_holds_the_other_until_it_resets() {
+    let folder = scratch();
+    let provider = Provider::new(Duration::from_millis(1_500));
+    let first = provider.serves(ostler::open(folder.path().join("jobs.db")).unwrap().queue("first"));
+    let pool: Pool = provider.serves(first.and_queue("second")).start().await.unwrap();
+    let second = pool.on("second");
+    let (refused, until) = reach_the_limit(&pool).await;
+    let until = until.expect("it resets");
+    let mut ids = vec![refused];
+    for _ in 0..3 {
+        ids.push(pool.submit("ask", &()).await.unwrap());
+        ids.push(second.submit("ask", &()).await.unwrap());
+    }
+    for id in ids {
+        let started_at = completed(&pool, id).await;
+        assert!(started_at >= until, "{id} started {:?} before the reset", until.since(started_at));
+    }
+    assert_eq!(pool.show(refused).await.unwrap().attempts.len(), 2, "the refused one is tried again");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_by_one_node_stops_another_and_a_release_lets_both_go_on() {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let url = format!("{}?schema=accounts_{number}", PrivatePostgres::shared().url());
+    let provider = Provider::new(Duration::from_secs(3_600));
+    let free = |(): (), _: Context| async { Ok(()) };
+    let node = |queue: &str| {
+        let here = provider.serves(ostler::open(&url).expect("the URL is right").queue(queue));
+        here.and_queue("free").handle("other", free)
+    };
+    let one = node("first").start().await.expect("it starts");
+    let (refused, _) = reach_the_limit(&one).await;
+    let two = node("second").start().await.expect("it starts");
+    let waiting = [one.submit("ask", &()).await.unwrap(), two.submit("ask", &()).await.unwrap()];
+    // Other work of both nodes is done, so they had every opportunity.
+    for _ in 0..10 {
+        let id = two.on("free").submit("other", &()).await.unwrap();
+        completed(&two, id).await;
+    }
+    assert_eq!(provider.asked.count(), 1, "the provider is not asked while the account is held");
+    assert_eq!(account(&two).await.queues, ["first", "second"]);
+    two.change_account(ACCOUNT, AccountChange::Release).await.expect("it is released");
+    for id in waiting.into_iter().chain([refused]) {
+        completed(&two, id).await;
+    }
+    for pool in [one, two] {
+        pool.drain(MAX_WAIT).await;
+    }
+}
