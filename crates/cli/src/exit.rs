@@ -185,6 +185,7 @@ const fn hint(missing: &Missing) -> Option<&'static str> {
         Missing::Subscriber { .. } => Some("see: ostler queue show"),
         Missing::Node(_) | Missing::Pool(_) => Some("see: ostler nodes"),
         Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
+        Missing::Account(_) => Some("see: ostler account ls"),
         Missing::Schedule(_) => Some("see: ostler schedule ls"),
         Missing::Job(_) => Some("see: ostler job ls"),
         Missing::Task(_)

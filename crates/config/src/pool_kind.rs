@@ -172,6 +172,11 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The account whose limits its work uses, if the pool's key `account` does not name one.
+    fn account(&self) -> Option<String> {
+        None
+    }
+
     fn claim_ahead(&self) -> ClaimAhead {
         ClaimAhead::Never
     }

@@ -61,6 +61,8 @@ pub enum Missing {
     Worker(String),
     #[error("no running node has workers for \"{}\"", visible(.0))]
     WorkersOf(String),
+    #[error("there is no account \"{}\"", visible(.0))]
+    Account(String),
     #[error("there is no schedule \"{}\"", visible(.0))]
     Schedule(String),
     #[error("there is no job \"{}\"", visible(.0))]

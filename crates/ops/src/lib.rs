@@ -5,6 +5,7 @@
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`output`]: what an attempt wrote.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
+//!   [`accounts`]: limits that queues share.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
 //! - [`doctor`]: the rules that find problems, over facts that the caller gathers. `hooks` (a feature): what follows when a
@@ -13,6 +14,7 @@
 //! A function takes a store and plain arguments, and returns a view of `ostler-wire` or a typed answer. What the user did not
 //! expect is an [`OpsError`]; the caller decides how to report it.
 
+pub mod accounts;
 pub mod act;
 pub mod doctor;
 mod error;

@@ -3,7 +3,7 @@
 //!
 //! - [`task`]: a task in a list, and a task in detail. [`remains`]: what its attempts left. [`event`]: its events.
 //! - [`dead`]: tasks that failed for good. [`notice`]: what hooks receive. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
-//! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work.
+//! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work. [`account`]: accounts.
 //! - [`action`]: results of actions.
 //! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
 //! - [`transcript_page`]: the events of a task as an HTML page, for people.
@@ -11,6 +11,7 @@
 //! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
 //! out. The core crate and the store know nothing of these types.
 
+pub mod account;
 pub mod action;
 pub mod bytes;
 pub mod dead;

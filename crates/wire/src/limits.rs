@@ -50,6 +50,8 @@ pub struct QueueView {
     pub keys: Vec<KeyView>,
     /// Who gets outcomes of its attempts: callbacks, hooks.
     pub subscribers: Vec<SubscriberView>,
+    /// The account whose limits it shares with other queues.
+    pub account: Option<String>,
 }
 
 impl QueueView {
@@ -83,6 +85,7 @@ impl QueueView {
             held: record.shut.map(|shut| ThrottleView::new(&record.name, None, shut)),
             keys: keys.map(KeyView::from).collect(),
             subscribers: settings.subscribers.iter().map(SubscriberView::from).collect(),
+            account: settings.account.clone(),
         }
     }
 }
@@ -280,7 +283,7 @@ pub struct ThrottleView {
     pub queue: String,
     /// The limit key; `null` if the whole queue is throttled.
     pub key: Option<String>,
-    /// `rate_limited`, `breaker_open`, `concurrency` or `paused`.
+    /// `rate_limited`, `usage_limit`, `breaker_open`, `concurrency` or `paused`.
     pub waits_for: &'static str,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,

@@ -1,5 +1,6 @@
 //! Command-line arguments. Everything that can be checked without a store is checked here.
 
+mod account;
 mod limits;
 mod map;
 mod plans;
@@ -18,6 +19,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::exit::{self, Code};
 use crate::log::{LogFormat, Verbosity};
 
+pub(crate) use account::AccountCommand;
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, Map};
 pub(crate) use plans::Amend;
@@ -145,6 +147,9 @@ pub(crate) enum Command {
     /// Show, open and reset circuit breakers
     #[command(subcommand, after_help = "Example: ostler breaker ls")]
     Breaker(BreakerCommand),
+    /// Show, hold and release accounts, whose limits queues share
+    #[command(subcommand, after_help = "Example: ostler account ls")]
+    Account(AccountCommand),
     /// Ask a node to finish its running tasks and exit
     #[command(after_help = "Example: ostler drain worker-1")]
     Drain {

@@ -16,6 +16,8 @@ use crate::config::duration as durations;
 /// The prefix of a unique key, where an id is accepted too.
 const KEY_PREFIX: &str = "key:";
 const MAX_ATTEMPTS: u32 = 1_000_000;
+/// The highest concurrency of an account.
+const MAX_AT_ONCE: u32 = 1_000_000;
 
 /// A task by id, by the beginning or the end of one, or by unique key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +80,23 @@ pub(super) fn queue(text: &str) -> Result<String, String> {
 
 pub(super) fn kind(text: &str) -> Result<String, String> {
     named("kind", text)
+}
+
+pub(super) fn account(text: &str) -> Result<String, String> {
+    named("account", text)
+}
+
+/// A number of tasks, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CountOrNone(pub(crate) Option<u32>);
+
+pub(super) fn count_or_none(text: &str) -> Result<CountOrNone, String> {
+    if text == "none" {
+        return Ok(CountOrNone(None));
+    }
+    let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
+    let number = number.ok_or_else(|| format!("expected a whole number from 1 to {MAX_AT_ONCE}, or none"))?;
+    Ok(CountOrNone(Some(number)))
 }
 
 pub(super) fn schedule(text: &str) -> Result<String, String> {

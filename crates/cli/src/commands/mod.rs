@@ -1,5 +1,6 @@
 //! The commands: one file each, or one for a few that belong together.
 
+mod account;
 mod amend;
 mod breaker;
 mod cancel;
@@ -109,6 +110,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
         Command::Queue(what) => block_on(queue::run(&console, what)),
         Command::Breaker(what) => block_on(breaker::run(&console, what)),
+        Command::Account(what) => block_on(account::run(&console, what)),
         Command::Drain { node } => block_on(drain::run(&console, &node)),
         Command::Resize(what) => block_on(resize::run(&console, what)),
         Command::Recycle(whom) => block_on(recycle::run(&console, whom)),

@@ -2,6 +2,7 @@
 //!
 //! [`reference()`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
 
+mod account;
 mod folders;
 mod hooks;
 mod kind;
@@ -29,6 +30,7 @@ use ostler_store::calls::Retention;
 use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
+use account::AccountSettings;
 use limits::LimitSettings;
 pub(crate) use limits::Replaces;
 pub(crate) use ostler::StoreUrl;
@@ -89,6 +91,7 @@ pub(crate) struct Config {
     pub(crate) jobs: DetachedJobs,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) pools: Vec<PoolSettings>,
+    pub(crate) accounts: Vec<AccountSettings>,
     pub(crate) schedules: Vec<PlannedSchedule>,
 }
 
@@ -114,6 +117,8 @@ pub(crate) struct PoolSettings {
     /// The same for single kinds, which take precedence.
     pub(crate) kinds: BTreeMap<String, Overrides>,
     pub(crate) limits: LimitSettings,
+    /// The account whose limits its tasks share with those of other queues.
+    pub(crate) account: Option<String>,
     /// The class of failures without one.
     pub(crate) unclassed: Unclassed,
     /// Hooks for ends of its attempts.
@@ -160,6 +165,7 @@ impl Default for Config {
             jobs: DetachedJobs::Left,
             secrets: Vec::new(),
             pools: Vec::new(),
+            accounts: Vec::new(),
             schedules: Vec::new(),
         }
     }
@@ -290,6 +296,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
             .unwrap_or(default.jobs),
         pools: pool::read_all(&top.section("pool"), kinds, &secrets),
         secrets: secrets.into_values().flatten().collect(),
+        accounts: account::read_all(&top.section("account")),
         schedules: schedule::read_all(&top.section("schedule")),
     };
     let workers: u64 = config.pools.iter().map(|pool| u64::from(pool.scale.max)).sum();

@@ -9,7 +9,7 @@ use ostler_runtime::{PoolSize, Unclassed};
 use ostler_store::{Bounds, MAX_CLAIM};
 
 use super::secrets::{self, DeclaredSecrets};
-use super::{Kinds, PoolSettings, hooks, kind, limits};
+use super::{Kinds, PoolSettings, account, hooks, kind, limits};
 
 /// The range of attempts, crashes and node deaths.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -51,6 +51,7 @@ fn read(
     let overrides = overrides(&mut section).or(&defaults.overrides);
     let kinds = kind::read_all(&section.section("kind"));
     let limits = limits::read(&mut section, LIMITS);
+    let account = account::of_pool(&mut section);
     let assumptions = [("transient", Unclassed::Transient), ("permanent", Unclassed::Permanent)];
     let unclassed =
         section.find("unclassed").and_then(|found| found.one_of(&assumptions)).unwrap_or_default();
@@ -62,7 +63,20 @@ fn read(
     let executor = kind?.read(&common, &mut section)?;
     section.close(&LATER_KEYS);
     named.ok()?;
-    Some(PoolSettings { name, executor, scale, grace, overrides, kinds, unclassed, hooks, limits, secrets })
+    let account = account.or_else(|| executor.account());
+    Some(PoolSettings {
+        name,
+        executor,
+        scale,
+        grace,
+        overrides,
+        kinds,
+        unclassed,
+        hooks,
+        limits,
+        account,
+        secrets,
+    })
 }
 
 fn words(kinds: Kinds<'_>) -> Vec<&'static str> {

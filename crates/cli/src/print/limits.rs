@@ -47,7 +47,7 @@ pub(super) fn held_back(held: &ThrottleView, now: Timestamp) -> String {
     format!("{}{}", held.waits_for, until(held.until, now))
 }
 
-fn until(moment: Option<TimeView>, now: Timestamp) -> String {
+pub(super) fn until(moment: Option<TimeView>, now: Timestamp) -> String {
     moment.map_or_else(String::new, |moment| {
         format!(" until {moment} ({})", when::from(now, moment.timestamp()))
     })
@@ -66,6 +66,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("paused", view.paused.as_deref().map(visible)),
         ("throttled", view.held.as_ref().map(|held| held_back(held, now))),
         ("queue limit", view.queue_limit.map(|limit| format!("at most {limit} waiting tasks"))),
+        ("account", view.account.as_deref().map(visible)),
         ("limit key", view.key.as_deref().map(visible)),
         ("cost", view.cost.as_deref().map(visible)),
         ("priority", (view.priority != "aging").then(|| view.priority.to_owned())),

@@ -1,5 +1,6 @@
 //! Output: text and tables for people, JSON for programs.
 
+mod account;
 mod job;
 mod limits;
 mod schedule;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub(crate) use ostler_core::{visible, visible_json, visible_lines};
 
+pub(crate) use account::{account, accounts};
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedules};

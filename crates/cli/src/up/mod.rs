@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_config::Resources;
+use ostler_core::AccountChange;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{Drained, NodeConfig, NodeHandle, TakeOver};
 
@@ -124,6 +125,10 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let node = NodeService::start(config, pools, Arc::clone(&store), &resources, plain).await?;
     let handle = node.handle();
     services.started(node);
+    for account in &config.accounts {
+        let change = AccountChange::Cap(account.concurrency);
+        store.change_account(&account.name, change).await.map_err(refusal)?;
+    }
     for queue in replaced {
         say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
     }

@@ -41,7 +41,7 @@ fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolC
         },
         beginning: StartMode::Durable,
         grace: pool.grace,
-        settings: vec![QueueChange::Overrides(pool.overrides)],
+        settings: vec![QueueChange::Overrides(pool.overrides), QueueChange::Account(pool.account.clone())],
         unclassed: pool.unclassed,
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })

@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::json::has_exactly;
 use crate::ostler::Place;
 
-const QUEUE: [&str; 17] = [
+const QUEUE: [&str; 18] = [
     "queue",
     "paused",
     "tasks",
@@ -27,6 +27,7 @@ const QUEUE: [&str; 17] = [
     "held",
     "keys",
     "subscribers",
+    "account",
 ];
 const BREAKER: [&str; 6] = ["queue", "key", "state", "until", "breaker", "call"];
 const RULE: [&str; 6] = ["failures", "share", "window_ms", "at_least", "reset_ms", "per"];

@@ -4,6 +4,7 @@
 //! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis, and `pooler.rs` a real PgBouncer;
 //! `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the store on that server.
 
+mod accounts;
 mod act;
 mod away;
 mod bad_input;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ostler_core::{StateName, Task, Timestamp};
+use ostler_store::accounts::AccountRecord;
 use ostler_store::jobs::{JobRecord, job_of};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Filter, LaneRecord, LeaseFilter, Survey};
@@ -98,6 +99,7 @@ pub struct StoreFacts {
     /// Waiting tasks of the fullest lanes.
     pub waiting: Vec<Sample>,
     pub schedules: Vec<ScheduleRecord>,
+    pub accounts: Vec<AccountRecord>,
     /// Unfinished jobs, those with the most items left first.
     pub jobs: Vec<JobRecord>,
 }
@@ -171,6 +173,7 @@ impl StoreFacts {
             stale: sample(store, stale).await?,
             waiting,
             schedules: store.schedules().await?,
+            accounts: store.accounts().await?,
             jobs: open_jobs(store, &survey).await?,
             survey,
         })

@@ -1,5 +1,6 @@
 //! The doctor's rules: pure functions from facts to findings, one file per subject.
 
+mod accounts;
 mod clock;
 mod config;
 mod jobs;
@@ -42,6 +43,7 @@ pub fn findings(facts: &DoctorFacts) -> Vec<Finding> {
         found.extend(queues::findings(seen, facts.now));
         found.extend(schedules::findings(seen, facts.now));
         found.extend(limits::findings(seen, facts.now));
+        found.extend(accounts::findings(seen, facts.now));
         found.extend(tasks::findings(seen));
         found.extend(jobs::findings(seen));
     }

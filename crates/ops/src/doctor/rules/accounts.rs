@@ -1,0 +1,52 @@
+//! Rules about accounts: those on hold, and those close to their usage limit.
+
+use ostler_core::Timestamp;
+use ostler_store::accounts::AccountRecord;
+
+use super::{Finding, about, word};
+use crate::doctor::facts::StoreFacts;
+
+pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
+    seen.accounts.iter().filter_map(|record| held(record, now).or_else(|| near(record, now))).collect()
+}
+
+fn held(record: &AccountRecord, now: Timestamp) -> Option<Finding> {
+    let hold = record.account.held(now)?;
+    let (span, advice) = match hold.until {
+        Some(until) => {
+            (format!("for another {}", about(until.since(now))), "It resumes by itself. To resume now:")
+        }
+        None => ("until it is released".to_owned(), "To resume:"),
+    };
+    let sentence = format!(
+        "Account \"{}\" is on hold {span}, so none of its tasks starts ({}): {}",
+        record.name,
+        queues(record.queues.len()),
+        hold.why
+    );
+    let advice = format!("{advice} ostler account release {}", word(&record.name));
+    Some(Finding::info("account-held", sentence, advice))
+}
+
+fn near(record: &AccountRecord, now: Timestamp) -> Option<Finding> {
+    let reading = record.account.near_limit(now)?;
+    let resets = reading
+        .resets_at
+        .map(|reset| format!(", which resets in {}", about(reset.since(now))))
+        .unwrap_or_default();
+    let sentence = format!(
+        "Account \"{}\" has used {} % of its allowance \"{}\"{resets}",
+        record.name,
+        reading.utilization_permille / 10,
+        reading.window
+    );
+    let advice = format!(
+        "At the limit, its tasks wait until the reset. To slow down: ostler account cap {} 1",
+        word(&record.name)
+    );
+    Some(Finding::warning("account-near-limit", sentence, advice))
+}
+
+fn queues(count: usize) -> String {
+    if count == 1 { "1 queue".to_owned() } else { format!("{count} queues") }
+}
