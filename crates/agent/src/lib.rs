@@ -31,7 +31,6 @@ mod json;
 pub mod launch;
 pub mod lines;
 mod meter;
-pub mod price;
 pub mod prompt;
 pub mod reason;
 pub mod reset;
@@ -44,6 +43,6 @@ pub use ending::{AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, Stop
 pub use fact::{Fact, LimitWindow};
 pub use launch::{LaunchPlan, PlanError, PromptInput};
 pub use lines::LineSplitter;
-pub use price::{Price, PriceTable};
+pub use ostler_core::price::{self, Price, PriceTable};
 pub use reason::{FollowUp, Reason};
 pub use settings::AgentSettings;

@@ -4,7 +4,7 @@
 //! twice. Between two reports it remembers the usage of each model request: the running cost comes from these, and if the agent is
 //! killed, they are what is known of its cost.
 
-use ostler_core::{Cost, EventBody, Usage, add_usage};
+use ostler_core::{Cost, EventBody, Usage, UsageSource, add_usage};
 
 use crate::fact::Fact;
 use crate::price::PriceTable;
@@ -82,13 +82,14 @@ impl Meter {
         self.open.iter().find(|(id, _)| id == request).map(|(_, usage)| usage)
     }
 
-    /// Usage that was seen and never reported, by model.
+    /// Usage that was seen and never reported, by model. It is an estimate: the run may have spent more.
     pub(crate) fn unreported(self) -> Vec<Usage> {
         let mut sums = self.closed;
         self.open.iter().for_each(|(_, usage)| add_usage(&mut sums, usage));
         sums.retain(|usage| !is_nothing(usage));
         for usage in &mut sums {
             usage.cost = usage.cost.or_else(|| self.prices.cost(usage));
+            usage.source = UsageSource::Estimated;
         }
         sums
     }
@@ -127,9 +128,8 @@ fn difference(total: &Usage, last: Option<&Usage>) -> Usage {
         cache_read_tokens: total.cache_read_tokens - last.cache_read_tokens,
         cache_write_tokens: total.cache_write_tokens.saturating_sub(last.cache_write_tokens),
         reasoning_tokens: total.reasoning_tokens.saturating_sub(last.reasoning_tokens),
-        cost: total
-            .cost
-            .map(|cost| Cost::from_nanos(cost.nanos().saturating_sub(last.cost.unwrap_or_default().nanos()))),
+        cost: total.cost.map(|cost| cost.less(last.cost.unwrap_or_default())),
+        source: total.source,
     }
 }
 
@@ -163,13 +163,14 @@ mod tests {
         let mut forgetful = meter.clone();
         meter.seen("a", usage(10, 1, Some(1)));
         assert_eq!(meter.seen("a", usage(10, 7, Some(3))), Some(Fact::Cost(Cost::from_nanos(3))));
-        assert_eq!(meter.clone().unreported(), [usage(10, 7, Some(3))]);
+        let seen = |usage| Usage { source: UsageSource::Estimated, ..usage };
+        assert_eq!(meter.clone().unreported(), [seen(usage(10, 7, Some(3)))]);
         meter.spent([usage(10, 8, Some(4))]);
         assert_eq!(meter.unreported(), []);
         for at in 0..=MAX_OPEN_REQUESTS {
             forgetful.seen(&at.to_string(), usage(1, 0, None));
         }
-        assert_eq!(forgetful.unreported(), [usage(MAX_OPEN_REQUESTS as u64 + 1, 0, None)]);
+        assert_eq!(forgetful.unreported(), [seen(usage(MAX_OPEN_REQUESTS as u64 + 1, 0, None))]);
     }
 
     #[test]

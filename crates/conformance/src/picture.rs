@@ -7,6 +7,7 @@ use ostler_store::MAX_PAGE;
 use ostler_store::Store;
 use ostler_store::accounts::AccountRecord;
 use ostler_store::call_breakers::CallBreakerRecord;
+use ostler_store::costs::{CostBy, CostQuery, CostRecord};
 use ostler_store::jobs::{JobFilter, JobRecord};
 use ostler_store::schedules::ScheduleRecord;
 use ostler_store::views::{Cursor, Filter, Survey, TaskDetail, TaskRef};
@@ -22,6 +23,8 @@ pub struct Picture {
     pub(super) jobs: Vec<JobRecord>,
     pub(super) call_breakers: Vec<CallBreakerRecord>,
     pub(super) accounts: Vec<AccountRecord>,
+    /// By queue, by model and by attempt.
+    pub(super) costs: Vec<Vec<CostRecord>>,
     /// Newest first, as in a list.
     pub(super) tasks: Vec<(TaskDetail, Vec<Event>)>,
 }
@@ -42,7 +45,12 @@ impl Picture {
         let jobs = store.jobs(JobFilter::default(), MAX_PAGE).await.expect("jobs answers");
         let call_breakers = store.call_breakers().await.expect("call_breakers answers");
         let accounts = store.accounts().await.expect("accounts answers");
-        Self { survey: survey(store).await, schedules, jobs, call_breakers, accounts, tasks }
+        let mut costs = Vec::new();
+        for by in [CostBy::Queue, CostBy::Model, CostBy::Attempt] {
+            let query = CostQuery { by, since: None, until: None, queue: None, limit: MAX_PAGE };
+            costs.push(store.costs(query).await.expect("costs answers"));
+        }
+        Self { survey: survey(store).await, schedules, jobs, call_breakers, accounts, costs, tasks }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events of every kind, for cases and random sequences.
 
 use ostler_core::{
-    Cost, EventBody, Level, LogStream, Role, StateName, Timestamp, ToolStatus, Usage, beginning,
+    Cost, EventBody, Level, LogStream, Role, StateName, Timestamp, ToolStatus, Usage, UsageSource, beginning,
 };
 
 /// One event of each kind, in the order of `EventKind::ALL`, with this text.
@@ -16,6 +16,7 @@ pub fn one_of_each(text: &str) -> Vec<EventBody> {
         cache_write_tokens: 11,
         reasoning_tokens: 2,
         cost: Some(Cost::from_nanos(12_345)),
+        source: UsageSource::Estimated,
     };
     vec![
         EventBody::Log { level: Level::Error, stream: LogStream::Stderr, text: text() },

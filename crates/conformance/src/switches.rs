@@ -49,6 +49,7 @@ const fn likely_topic(check: Check) -> &'static str {
         Check::QueueGate | Check::KeyGate => "holds",
         Check::QueuePlaces => "concurrency",
         Check::AccountPlaces => "accounts",
+        Check::Budget => "budgets",
         Check::ProbeEnd => "breakers",
         Check::FireExpected => "schedules",
     }

@@ -7,6 +7,7 @@
 
 mod account;
 mod breaker;
+mod budget;
 mod decide;
 mod dependency;
 mod event;
@@ -17,6 +18,7 @@ mod nesting;
 mod outbox;
 mod outcome;
 mod policy;
+pub mod price;
 mod rank;
 mod rate;
 mod requests;
@@ -40,6 +42,10 @@ pub use account::{
 };
 pub use breaker::{
     Breaker, BreakerPolicy, BreakerState, CallAdmission, CallResult, CallVerdict, OutcomeCounts, Pass, Trip,
+};
+pub use budget::{
+    BUDGET_REACHED, Budget, BudgetVerdict, ChargeVerdict, CostReservation, ExpectedCost, RECENT_COSTS,
+    Settlement, Spending, ask_all, day_of, day_start,
 };
 pub use decide::{Effect, Facts, LeasePhase, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};
@@ -66,6 +72,6 @@ pub use text::{beginning, cut};
 pub use time::{DURATION_UNITS, Timestamp, millis, show_duration};
 pub use transition_event::{end_event, replay_event, requeue_event};
 pub use unique::{Conflict, HeldUntil, KeyHold, OnConflict, Regain, conflict, regain};
-pub use usage::{Cost, MAX_MODELS, Usage, add_usage};
+pub use usage::{Cost, MAX_MODELS, Usage, UsageSource, add_usage};
 pub use visible::{visible, visible_json, visible_lines};
 pub use worker::{Worker, WorkerState};

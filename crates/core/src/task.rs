@@ -155,6 +155,14 @@ pub struct AttemptEnd {
 }
 
 impl Attempt {
+    /// Whether it may have spent more than is known: a part was estimated, or its node died before it could report.
+    #[must_use]
+    pub fn has_estimated_cost(&self) -> bool {
+        let usage = &self.conversation.usage;
+        let died = self.end.as_ref().is_some_and(|end| end.ending == Ending::NodeDied);
+        usage.iter().any(|usage| usage.source.is_estimated()) || (died && !usage.is_empty())
+    }
+
     /// The duration of the attempt, once it has finished.
     #[must_use]
     pub fn took(&self) -> Option<Duration> {

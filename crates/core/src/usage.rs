@@ -32,6 +32,12 @@ impl Cost {
         self.0
     }
 
+    /// The amount without `other`; at least nothing.
+    #[must_use]
+    pub const fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// US dollars.
     #[must_use]
     pub fn usd(self) -> f64 {
@@ -60,6 +66,29 @@ impl fmt::Display for Cost {
     }
 }
 
+/// How sure a usage is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UsageSource {
+    /// The source reported it as final.
+    #[default]
+    Reported,
+    /// The last usage seen of an attempt that could not report it, such as one that was killed.
+    Estimated,
+}
+
+impl UsageSource {
+    #[must_use]
+    pub const fn is_estimated(self) -> bool {
+        matches!(self, Self::Estimated)
+    }
+
+    /// `true` for an estimate, as stored formats and frames have it.
+    #[must_use]
+    pub const fn from_estimated(estimated: bool) -> Self {
+        if estimated { Self::Estimated } else { Self::Reported }
+    }
+}
+
 /// Tokens and money spent, by one model or by all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -76,6 +105,8 @@ pub struct Usage {
     pub reasoning_tokens: u64,
     /// `None`: not known.
     pub cost: Option<Cost>,
+    /// A sum is estimated if a part of it is.
+    pub source: UsageSource,
 }
 
 impl Usage {
@@ -90,6 +121,7 @@ impl Usage {
             (Some(one), Some(other)) => Some(one + other),
             (one, other) => one.or(other),
         };
+        self.source = self.source.max(other.source);
     }
 }
 
@@ -130,6 +162,14 @@ mod tests {
             add_usage(&mut sums, &one);
         }
         assert_eq!(sums, [spent("a", 4, Some(0.3)), spent("b", 3, Some(0.5))]);
+    }
+
+    #[test]
+    fn a_sum_is_estimated_if_a_part_of_it_is() {
+        let mut sums = vec![spent("a", 1, None)];
+        add_usage(&mut sums, &Usage { source: UsageSource::Estimated, ..spent("a", 1, None) });
+        add_usage(&mut sums, &spent("a", 1, None));
+        assert_eq!(sums[0].source, UsageSource::Estimated);
     }
 
     #[test]

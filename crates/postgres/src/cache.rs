@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ostler_core::SessionId;
+use ostler_store::views::QueueSettings;
 
 use crate::locks::Locks;
 use crate::queue::{QueueRow, binds};
@@ -38,6 +39,8 @@ struct CachedQueue {
     sessions: HashMap<i64, SessionId>,
     /// Queues whose tasks were bound to each other when they were last read, with their accounts.
     binding: HashMap<String, Option<String>>,
+    /// Queues whose tasks are charged to a budget, with the pool that serves them, if it is not their own.
+    charged: HashMap<String, Option<String>>,
     /// The position where the last claim of a lane left off.
     cursors: HashMap<i64, LaneScan>,
 }
@@ -161,9 +164,36 @@ impl Cache {
         }
     }
 
-    /// Strengthens the locks that are known to be too weak.
+    /// Records whether the tasks of a queue are charged to a budget.
+    pub(crate) fn note_budget(&self, queue: &str, settings: &QueueSettings) {
+        let mut known = self.known();
+        if !settings.is_charged() {
+            known.charged.remove(queue);
+        } else if known.charged.get(queue) != Some(&settings.pool) {
+            if known.charged.len() >= MAX_NAMES {
+                known.charged.clear();
+            }
+            known.charged.insert(queue.to_owned(), settings.pool.clone());
+        }
+    }
+
+    /// The queue of a cached claim, if its tasks are charged to a budget.
+    pub(crate) fn charged(&self, slot: i64, token: u64) -> Option<String> {
+        let queue = self.recall(slot, token)?.queue;
+        self.known().charged.contains_key(&*queue).then(|| queue.to_string())
+    }
+
+    /// Strengthens the locks that are known to be too weak, and adds those of pools that are charged, too.
     pub(crate) fn strengthened(&self, mut locks: Locks) -> Locks {
         let known = self.known();
+        let pools: Vec<String> = locks
+            .queues()
+            .into_iter()
+            .filter_map(|name| known.charged.get(name).cloned().flatten())
+            .collect();
+        for pool in pools {
+            locks.add(LockTarget::Queue(pool), Mode::Shared);
+        }
         let names: Vec<String> = locks.queues().into_iter().map(str::to_owned).collect();
         for name in names {
             if let Some(account) = known.binding.get(&name) {

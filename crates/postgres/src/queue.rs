@@ -13,7 +13,7 @@ use crate::row::RowRef;
 use ostler_sql::gate_codec::gate_from;
 
 /// Whether its tasks are bound to each other, so that who moves one of them has to hold the queue alone: they have limit keys,
-/// or gates, caps and accounts count all of them.
+/// or gates, caps, accounts and budgets count all of them.
 pub(crate) fn binds(queue: &QueueRow) -> bool {
     let settings = &queue.settings;
     settings.concurrency.is_some()
@@ -22,6 +22,7 @@ pub(crate) fn binds(queue: &QueueRow) -> bool {
         || !settings.key_rate.is_empty()
         || settings.breaker.is_some()
         || settings.account.is_some()
+        || settings.is_charged()
         || queue.clock.0.is_some()
         || queue.gate != Gate::default()
         || queue.any_shut

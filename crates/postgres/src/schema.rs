@@ -313,6 +313,8 @@ CREATE TABLE ostler.call_breaker(name text PRIMARY KEY, state text NOT NULL, cha
 
 // Names of workers; a node reports its workers again in a moment. Accounts: limits that the queues that name one share; an account without
 // state has no row.
+// Money, in billionths of a dollar. `spending` has what queues with a budget have spent, and how much of it is reserved for attempts in
+// flight; each of these has a `reservation` for each budget that it is charged to. `spent` outlives tasks and queues.
 const V9: &str = "
 ALTER TABLE ostler.worker ADD COLUMN name text NOT NULL DEFAULT '';
 ALTER TABLE ostler.gone_worker ADD COLUMN name text NOT NULL DEFAULT '';
@@ -322,6 +324,21 @@ CREATE TABLE ostler.account(
     name text COLLATE \"C\" PRIMARY KEY, cap bigint, held_until bigint, held_why text, window_milli bigint, lowered_at bigint,
     allowance text, used_permille bigint, resets_at bigint
 );
+CREATE TABLE ostler.spending(
+    queue text COLLATE \"C\" PRIMARY KEY, spent bigint NOT NULL, reserved bigint NOT NULL, in_flight bigint NOT NULL,
+    day bigint NOT NULL, spent_today bigint NOT NULL, recent text NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE ostler.reservation(
+    task bigint NOT NULL, token bigint NOT NULL, charged text COLLATE \"C\" NOT NULL, queue text COLLATE \"C\" NOT NULL,
+    rest bigint NOT NULL, spent bigint NOT NULL, PRIMARY KEY(task, token, charged)
+);
+CREATE TABLE ostler.spent(
+    day bigint NOT NULL, queue text COLLATE \"C\" NOT NULL, pool text COLLATE \"C\" NOT NULL, account text COLLATE \"C\" NOT NULL,
+    model text COLLATE \"C\" NOT NULL,
+    runs bigint NOT NULL, input bigint NOT NULL, output bigint NOT NULL, cache_read bigint NOT NULL, cache_write bigint NOT NULL,
+    reasoning bigint NOT NULL, cost bigint NOT NULL, estimated bigint NOT NULL,
+    PRIMARY KEY(day, queue, pool, account, model)
+) WITH (fillfactor = 50);
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.
@@ -333,6 +350,7 @@ DELETE FROM ostler.edge; DELETE FROM ostler.freed;
 DELETE FROM ostler.attempt; DELETE FROM ostler.step; DELETE FROM ostler.event; DELETE FROM ostler.chunk; DELETE FROM ostler.conversation; DELETE FROM ostler.outbox;
 DELETE FROM ostler.inbox; DELETE FROM ostler.schedule; DELETE FROM ostler.job;
 DELETE FROM ostler.session; DELETE FROM ostler.orders; DELETE FROM ostler.worker; DELETE FROM ostler.gone_worker;
-DELETE FROM ostler.call_breaker; DELETE FROM ostler.account;
+DELETE FROM ostler.call_breaker; DELETE FROM ostler.account; DELETE FROM ostler.spending; DELETE FROM ostler.reservation;
+DELETE FROM ostler.spent;
 SELECT setval(pg_get_serial_sequence('ostler.outbox', 'number'), 1, false);
 ";

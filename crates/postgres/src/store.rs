@@ -16,6 +16,7 @@ use ostler_store::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::costs::{CostQuery, CostRecord};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
@@ -244,9 +245,10 @@ impl Store for Postgres {
     async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error> {
         self.bounds.check_events(&events)?;
         let stored: Vec<StoredEvent> = events.iter().map(stored).collect();
+        let locks = events::locks(&self.transactor.cache, lease, &events);
         let input = (lease, events, stored);
         self.transactor
-            .write(Locks::none(), &input, |tx, (lease, events, stored)| {
+            .write(locks, &input, |tx, (lease, events, stored)| {
                 Box::pin(events::append(tx, *lease, events, stored))
             })
             .await
@@ -550,6 +552,11 @@ impl Store for Postgres {
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
         self.transactor.look(&(), |conn, ()| Box::pin(ostler_sql::call_breakers::list(conn))).await
+    }
+
+    async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, Error> {
+        check_len("costs", query.limit, MAX_PAGE)?;
+        self.transactor.look(&query, |conn, query| Box::pin(ostler_sql::costs::list(conn, query))).await
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

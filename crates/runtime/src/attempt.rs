@@ -234,7 +234,8 @@ async fn recording(
     lost: &CancellationToken,
     running: impl Future<Output = AttemptResult>,
 ) -> AttemptResult {
-    let mut writing = std::pin::pin!(write_events(context.store.as_ref(), lease, events, lost));
+    let (store, prices) = (context.store.as_ref(), &context.pool.prices);
+    let mut writing = std::pin::pin!(write_events(store, lease, events, lost, prices));
     let mut over = false;
     let mut running = std::pin::pin!(running);
     let ended = loop {

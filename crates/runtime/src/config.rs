@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_core::price::PriceTable;
 use ostler_core::{ErrorClass, Failure, MemoryPressure, Outcome};
 use ostler_exec::{ClassSource, Executor, LivenessHolder};
 use ostler_schedule::PlannedSchedule;
@@ -148,6 +149,8 @@ pub struct PoolConfig {
     pub listeners: Vec<Arc<dyn EndListener>>,
     /// The class of unclassified failures.
     pub unclassed: Unclassed,
+    /// What models cost, for usage that names a model and no cost.
+    pub prices: Arc<PriceTable>,
 }
 
 /// The class of unclassified failures: an exit code in no list, an error of the program's own type, a panic.
@@ -201,6 +204,7 @@ impl PoolConfig {
             settings: Vec::new(),
             listeners: Vec::new(),
             unclassed: Unclassed::default(),
+            prices: Arc::new(PriceTable::built_in()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ostler_core::price::PriceTable;
 use ostler_core::{EventBody, LogStream};
 use ostler_exec::{EventReceiver, QueuedEvent, Receipt};
 use ostler_store::calls::Appended;
@@ -23,11 +24,12 @@ pub(crate) async fn write_events(
     lease: LeaseRef,
     events: &EventReceiver,
     lost: &CancellationToken,
+    prices: &PriceTable,
 ) {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
         let (bodies, receipts): (Vec<EventBody>, Vec<Receipt>) =
-            batch.drain(..).map(|QueuedEvent { body, receipt }| (body, receipt)).unzip();
+            batch.drain(..).map(|QueuedEvent { body, receipt }| (priced(body, prices), receipt)).unzip();
         let count = bodies.len();
         match write(store, lease, joined(bodies), lost).await {
             Written::Yes => receipts.into_iter().for_each(Receipt::stored),
@@ -70,6 +72,14 @@ async fn write(
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_PAUSE),
         }
     }
+}
+
+/// Usage without a cost gets one, if the price of its model is known.
+fn priced(mut body: EventBody, prices: &PriceTable) -> EventBody {
+    if let EventBody::Usage(usage) = &mut body {
+        usage.cost = usage.cost.or_else(|| prices.cost(usage));
+    }
+    body
 }
 
 /// The events, with consecutive lines of one output stream in one event: a row for each line would be slow to write and to

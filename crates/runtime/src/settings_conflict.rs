@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ostler_core::{Jitter, KeyHold, Overrides, PriorityOrder, Rate, SessionId, Trip};
+use ostler_core::{Budget, Jitter, KeyHold, Overrides, PriorityOrder, Rate, SessionId, Trip};
 use ostler_store::gates::{BreakerSetting, LIMIT_SETTINGS};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
@@ -104,6 +104,7 @@ fn said(settings: &QueueSettings) -> SettingText {
         settings.breaker.as_ref().map(breaker),
         (settings.priority != PriorityOrder::default()).then(|| settings.priority.name().to_owned()),
         settings.key_hold.name().filter(|_| settings.key_hold != KeyHold::default()).map(str::to_owned),
+        settings.budget.as_ref().map(budget),
     ];
     LIMIT_SETTINGS
         .into_iter()
@@ -138,6 +139,13 @@ fn rules(begin: &str, overrides: &Overrides) -> Vec<(String, String)> {
     .into_iter()
     .filter_map(|(name, value)| Some((format!("{begin}{name}"), value?)))
     .collect()
+}
+
+fn budget(budget: &Budget) -> String {
+    let Budget { total, per_day, reserve } = *budget;
+    let amounts = [("", total), (" a day", per_day), (" reserved for a task", reserve)];
+    let shown = amounts.into_iter().filter_map(|(of, cost)| Some(format!("{}{of}", cost?)));
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 fn breaker(setting: &BreakerSetting) -> String {

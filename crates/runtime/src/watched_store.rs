@@ -17,6 +17,7 @@ use ostler_store::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::costs::{CostQuery, CostRecord};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
@@ -282,6 +283,10 @@ impl Store for WatchedStore {
 
     async fn accounts(&self) -> Result<Vec<AccountRecord>, Error> {
         self.watch(verb("accounts", Proof::Read, Input::Own), self.store.accounts()).await
+    }
+
+    async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, Error> {
+        self.watch(verb("costs", Proof::Read, Input::Own), self.store.costs(query)).await
     }
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Probe, Rank, State, Timestamp, too_late};
+use ostler_core::{ChargeVerdict, Probe, Rank, State, Timestamp, too_late};
 use ostler_store::Check;
 use ostler_store::accounts::places_for;
 use ostler_store::calls::{Claim, Claimed};
@@ -10,6 +10,7 @@ use ostler_store::gates::most_looked_at;
 use ostler_store::views::QueueSettings;
 
 use crate::accounts;
+use crate::budgets::ClaimBudgets;
 use crate::dependents;
 use crate::gates::{ClaimGate, ClaimVerdict, GateQuestion};
 use crate::limit_keys::{self, Candidate};
@@ -101,6 +102,10 @@ pub async fn run<T: ClaimTx>(
     if let Some(shut) = gate.as_ref().and_then(|gate| gate.shut(tx)) {
         return Ok((Vec::new(), shut.until));
     }
+    let mut budgets = ClaimBudgets::of(tx, &claim.queue, &lanes.settings).await?;
+    if let Some(ChargeVerdict::Wait(until)) = budgets.as_ref().map(|budgets| budgets.ask(tx)) {
+        return Ok((Vec::new(), until));
+    }
     let account = match &lanes.settings.account {
         Some(name) => AccountPlaces::of(tx, name, claim.limit).await?,
         None => AccountPlaces::all(claim.limit),
@@ -138,6 +143,21 @@ pub async fn run<T: ClaimTx>(
                 late.push((task, state));
                 continue;
             }
+            let amounts = match budgets.as_ref().map(|budgets| budgets.ask(tx)) {
+                None => Vec::new(),
+                Some(ChargeVerdict::Start(amounts)) => amounts,
+                Some(ChargeVerdict::Wait(until)) => {
+                    next = Some(until);
+                    break;
+                }
+                Some(ChargeVerdict::Reached(at)) => {
+                    if let Some(budgets) = &mut budgets {
+                        budgets.reached(at);
+                    }
+                    next = Some(None);
+                    break;
+                }
+            };
             let verdict = match &mut gate {
                 Some(gate) => gate.pass(tx, &task.question()).await?,
                 None => ClaimVerdict::Yes,
@@ -156,6 +176,9 @@ pub async fn run<T: ClaimTx>(
                     break;
                 }
             }
+            if let Some(budgets) = &mut budgets {
+                budgets.reserve(tx, &task, &amounts).await?;
+            }
             clock = clock.advanced(task.rank, task.claimed.priority);
             claimed.push(task);
         }
@@ -166,6 +189,9 @@ pub async fn run<T: ClaimTx>(
         }
     }
     tx.set_clock(&claim.queue, clock).await?;
+    if let Some(budgets) = budgets {
+        budgets.keep(tx).await?;
+    }
     let asked = match gate {
         Some(gate) => Some(gate.keep(tx).await?),
         None => None,

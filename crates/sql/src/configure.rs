@@ -4,6 +4,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Error, check_settings};
 
+use crate::budgets;
 use crate::gates;
 use crate::limit_keys;
 use crate::outbox::drop_entries;
@@ -23,6 +24,7 @@ pub async fn configure<T: Tx>(
     }
     let id = tx.queue_or_new(name).await?.id;
     let limits = change_gates(tx, name, &before, changes).await?;
+    budgets::change(tx, name, &before, &mut settings).await?;
     tx.set_settings(name, &settings).await?;
     for change in changes {
         if let QueueChange::Unsubscribe(subscriber) = change {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ostler_core::{
-    AccountEnd, AccountReading, AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, State, StateName,
-    Timestamp, Transition, decide, requeue_event,
+    AccountEnd, AccountReading, AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, Settlement, State, StateName, Timestamp, Transition, decide, requeue_event,
 };
 use ostler_store::bounded;
 use ostler_store::calls::{Ran, Report};
@@ -17,7 +16,7 @@ use crate::outbox::{OutboxInput, note};
 use crate::phase::{Mishaps, Phase};
 use crate::task::{FoundTask, set_state};
 use crate::tx::{Tx, key_rules};
-use crate::{dependents, gates, limit_keys, params};
+use crate::{budgets, dependents, gates, limit_keys, params};
 
 /// What an attempt reports besides its outcome.
 #[derive(Clone, Copy, Default)]
@@ -55,6 +54,9 @@ pub async fn end_attempt<T: Tx>(
     let decided = decide(&facts, outcome, &policy, now);
     let transition = if settings.account.is_some() { decided.of_account(now) } else { decided };
     let attempt = record_end(tx, found, outcome, ran).await?;
+    if settings.is_charged() {
+        budgets::settle(tx, found.slot, task.token, Settlement::from(outcome.ending())).await?;
+    }
     tx.tally(found.lane).retried += u64::from(transition.retries(&facts));
     write(tx, found, outcome, &transition, yields.output).await?;
     let state = match transition.next {

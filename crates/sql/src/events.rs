@@ -4,17 +4,19 @@ use std::collections::HashMap;
 
 use ostler_core::{
     Conversation, Cost, EventBody, EventKind, Level, LogStream, PROMPT_SHOWN, PromptRef, Role, StateName,
-    TaskId, Timestamp, ToolStatus, Usage, add_usage, beginning,
+    TaskId, Timestamp, ToolStatus, Usage, UsageSource, add_usage, beginning,
 };
 use ostler_store::MAX_READ_BYTES;
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
+use ostler_store::views::QueueSettings;
 use serde::{Deserialize, Serialize};
 
-use crate::chunks;
 use crate::codec::Readable;
-use crate::params;
-use crate::tx::{Snapshot, Tx};
+use crate::costs::EarlierUsage;
+use crate::gate_codec::read_rules;
+use crate::tx::{Snapshot, Tx, one};
 use crate::value::{Row, Unreadable};
+use crate::{budgets, chunks, costs, params};
 
 /// The version of the stored format. Rows without one are of the format before: one text, by kind.
 const VERSION: i64 = 1;
@@ -86,6 +88,8 @@ struct UsageRow {
     reasoning: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cost_nanos: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    estimated: bool,
 }
 
 impl From<&Usage> for UsageRow {
@@ -98,6 +102,7 @@ impl From<&Usage> for UsageRow {
             cache_write: usage.cache_write_tokens,
             reasoning: usage.reasoning_tokens,
             cost_nanos: usage.cost.map(Cost::nanos),
+            estimated: usage.source.is_estimated(),
         }
     }
 }
@@ -112,6 +117,7 @@ impl From<UsageRow> for Usage {
             cache_write_tokens: row.cache_write,
             reasoning_tokens: row.reasoning,
             cost: row.cost_nanos.map(Cost::from_nanos),
+            source: UsageSource::from_estimated(row.estimated),
         }
     }
 }
@@ -295,7 +301,7 @@ pub async fn append_one<T: Tx>(tx: &mut T, slot: i64, body: &EventBody) -> Resul
 /// # Errors
 /// When a statement fails.
 pub async fn record_conversation<T: Tx>(
-    tx: &T,
+    tx: &mut T,
     slot: i64,
     token: u64,
     first: u64,
@@ -306,15 +312,13 @@ pub async fn record_conversation<T: Tx>(
     if !events.iter().any(is_recorded) {
         return Ok(());
     }
-    let sql = "SELECT session, prompt, usage FROM ostler.conversation WHERE task = $1 AND token = $2";
-    let (mut session, mut prompt, mut usage) = match tx.row(sql, params![slot, token]).await? {
-        None => (None, None, Vec::new()),
-        Some(row) => (
-            row.get::<Option<String>>(0)?,
-            row.get::<Option<u64>>(1)?,
-            usage_from::<T>(&row.get::<String>(2)?)?,
-        ),
-    };
+    let sql = "SELECT c.session, c.prompt, c.usage, q.name, q.rules
+         FROM ostler.task t JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
+            LEFT JOIN ostler.conversation c ON c.task = t.id AND c.token = $2 WHERE t.id = $1";
+    let row = one(tx, sql, params![slot, token]).await?;
+    let (mut session, mut prompt): (Option<String>, Option<u64>) = (row.get(0)?, row.get(1)?);
+    let mut usage = row.get::<Option<String>>(2)?.map_or(Ok(Vec::new()), |text| usage_from::<T>(&text))?;
+    let earlier = if usage.is_empty() { EarlierUsage::None } else { EarlierUsage::Some };
     for (number, event) in (first..).zip(events) {
         if let EventBody::Usage(new) = event {
             add_usage(&mut usage, new);
@@ -332,10 +336,25 @@ pub async fn record_conversation<T: Tx>(
         params![slot, token, session, prompt, usage],
     )
     .await?;
+    let spent: Vec<&Usage> = events.iter().filter_map(usage_of).collect();
+    if spent.is_empty() {
+        return Ok(());
+    }
+    let (queue, mut settings): (String, _) = (row.get(3)?, QueueSettings::default());
+    read_rules(row.get(4)?, &mut settings).map_err(T::unreadable)?;
+    costs::add(tx, &queue, &settings, spent.iter().copied(), earlier).await?;
+    if settings.is_charged() {
+        let cost = spent.iter().filter_map(|usage| usage.cost).sum();
+        budgets::spend(tx, slot, token, cost).await?;
+    }
     Ok(())
 }
 
-fn usage_from<S: Snapshot>(text: &str) -> Result<Vec<Usage>, S::Error> {
+const fn usage_of(event: &EventBody) -> Option<&Usage> {
+    if let EventBody::Usage(usage) = event { Some(usage) } else { None }
+}
+
+pub(crate) fn usage_from<S: Snapshot>(text: &str) -> Result<Vec<Usage>, S::Error> {
     let rows: Vec<UsageRow> =
         serde_json::from_str(text).map_err(|error| S::unreadable(Unreadable(error.to_string())))?;
     Ok(rows.into_iter().map(Usage::from).collect())

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Breaker, BreakerPolicy, BreakerState, Bucket, Gate, Id, KeyHold, OutcomeCounts, PriorityOrder, Probe,
-    Rate, TaskId, Timestamp, Trip,
+    Breaker, BreakerPolicy, BreakerState, Bucket, Budget, Cost, Gate, Id, KeyHold, OutcomeCounts,
+    PriorityOrder, Probe, Rate, TaskId, Timestamp, Trip,
 };
 use ostler_store::gates::{BreakerScope, BreakerSetting, SetBy};
 use ostler_store::paths::PayloadPath;
@@ -160,7 +160,36 @@ struct RulesRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     set_by: Option<String>,
+}
+
+/// Amounts in billionths of a dollar.
+#[derive(Serialize, Deserialize)]
+struct BudgetRow {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    per_day: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    reserve: Option<u64>,
+}
+
+impl From<Budget> for BudgetRow {
+    fn from(Budget { total, per_day, reserve }: Budget) -> Self {
+        let [total, per_day, reserve] = [total, per_day, reserve].map(|cost| cost.map(Cost::nanos));
+        Self { total, per_day, reserve }
+    }
+}
+
+impl From<BudgetRow> for Budget {
+    fn from(BudgetRow { total, per_day, reserve }: BudgetRow) -> Self {
+        let [total, per_day, reserve] = [total, per_day, reserve].map(|nanos| nanos.map(Cost::from_nanos));
+        Self { total, per_day, reserve }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -183,7 +212,13 @@ pub fn rules_text(settings: &QueueSettings) -> Option<String> {
     let gated = !settings.rate.is_empty() || !settings.key_rate.is_empty() || settings.breaker.is_some();
     let by_hand = settings.set_by == SetBy::Hand;
     let orders = settings.priority != PriorityOrder::default() || settings.key_hold != KeyHold::default();
-    if !gated && !by_hand && !orders && settings.concurrency.is_none() && !settings.reads_payloads() {
+    if !gated
+        && !by_hand
+        && !orders
+        && !settings.is_charged()
+        && settings.concurrency.is_none()
+        && !settings.reads_payloads()
+    {
         return None;
     }
     let rates = |rates: &[Rate]| rates.iter().copied().map(rate_row).collect();
@@ -208,6 +243,8 @@ pub fn rules_text(settings: &QueueSettings) -> Option<String> {
         key_until: (settings.key_hold != KeyHold::default()).then(|| hold_text(settings.key_hold)),
         priority: (settings.priority != PriorityOrder::default())
             .then(|| settings.priority.name().to_owned()),
+        budget: settings.budget.map(BudgetRow::from),
+        pool: settings.pool.clone(),
         set_by: by_hand.then(|| settings.set_by.name().to_owned()),
     };
     Some(serde_json::to_string(&row).expect("rules have only texts and numbers"))
@@ -225,6 +262,8 @@ pub fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Readabl
     // Of a later version, what is not known here is the default.
     settings.key_hold = row.key_until.as_deref().and_then(hold_from).unwrap_or_default();
     settings.priority = row.priority.as_deref().and_then(PriorityOrder::named).unwrap_or_default();
+    settings.budget = row.budget.map(Budget::from);
+    settings.pool = row.pool;
     settings.set_by = row.set_by.and_then(|name| SetBy::named(&name)).unwrap_or_default();
     settings.breaker = row.breaker.map(|row| BreakerSetting {
         policy: BreakerPolicy {

@@ -98,6 +98,11 @@ pub async fn orphans<S: Snapshot>(snapshot: &S) -> Result<Vec<String>, S::Error>
             "SELECT count(*) FROM ostler.conversation c WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = c.task)",
         ),
         (
+            "reservations of money without a leased task",
+            "SELECT count(*) FROM ostler.reservation r
+             WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = r.task AND token = r.token AND phase IN (3, 4))",
+        ),
+        (
             "unique keys without a task",
             "SELECT count(*) FROM ostler.unique_key u WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = u.task)",
         ),

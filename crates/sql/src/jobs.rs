@@ -5,6 +5,7 @@ use ostler_store::calls::Retention;
 use ostler_store::jobs::{JobAnswer, JobChange, JobPut, JobRecord, NewJob, queue_of};
 use ostler_store::views::Counts;
 
+use crate::budgets;
 use crate::params;
 use crate::tx::{Tx, exists};
 use crate::value::Row;
@@ -82,6 +83,7 @@ pub async fn prune<T: Tx>(tx: &mut T, keep: &Retention) -> Result<(), T::Error> 
 
 async fn drop_job<T: Tx>(tx: &mut T, job: Id, queue: &str) -> Result<(), T::Error> {
     tx.exec("DELETE FROM ostler.job WHERE id = $1", params![job]).await?;
+    budgets::forget(tx, queue).await?;
     tx.drop_queue(queue).await
 }
 

@@ -8,17 +8,19 @@
 //! - `end_attempt.rs`, `outbox.rs`: the end of an attempt, and the entries that it leaves for hooks and callbacks.
 //! - `queries/`: lists of tasks, one task in detail. `events.rs`, `chunks.rs`: its events, and long texts.
 //! - `views.rs`: the tables that people read. `integrity.rs`: what a check finds in rows.
-//! - `make_ready.rs`, `prune.rs`, `sessions.rs`, `gone_workers.rs`, `call_breakers.rs`, `accounts.rs`, `cancel.rs`, `replay.rs`, `amend.rs`,
-//!   `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
+//! - `make_ready.rs`, `prune.rs`, `sessions.rs`, `gone_workers.rs`, `call_breakers.rs`, `accounts.rs`, `budgets.rs`, `costs.rs`, `cancel.rs`,
+//!   `replay.rs`, `amend.rs`, `configure.rs`, `schedules.rs`, `jobs.rs`, `node_commands.rs`: the verbs of these names.
 
 pub mod accounts;
 pub mod amend;
+pub mod budgets;
 pub mod call_breakers;
 pub mod cancel;
 pub mod chunks;
 pub mod claim;
 pub mod codec;
 pub mod configure;
+pub mod costs;
 pub mod dependents;
 pub mod dialect;
 pub mod end_attempt;

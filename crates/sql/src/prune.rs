@@ -10,7 +10,7 @@ use crate::dependents::let_go;
 use crate::phase::Phase;
 use crate::tx::{Snapshot, Tx, locked};
 use crate::value::Row;
-use crate::{gates, jobs, limit_keys, params};
+use crate::{costs, gates, jobs, limit_keys, params};
 
 /// Retention of ended sessions.
 const SESSIONS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -117,6 +117,7 @@ pub async fn retention<T: Tx>(tx: &mut T, keep: &Retention) -> Result<Pruned, T:
     }
     gates::sweep(tx, keep.batch).await?;
     jobs::prune(tx, keep).await?;
+    costs::prune(tx).await?;
     let before = tx.now().before(SESSIONS).millis();
     tx.exec("DELETE FROM ostler.session WHERE swept AND ended_at < $1", params![before]).await?;
     Ok(Pruned { tasks: removed, orphans: 0, more: left == 0 && removed > 0 })
@@ -176,5 +177,22 @@ pub async fn orphans<T: Tx>(tx: &mut T, older: Duration, batch: usize) -> Result
         let gone = tx.exec(sql, params![batch - removed]).await?;
         removed += usize::try_from(gone).unwrap_or(usize::MAX);
     }
+    // What was reserved for them is free again.
+    let gone = tx
+        .exec(
+            "DELETE FROM ostler.reservation WHERE (task, token, charged) IN (SELECT o.task, o.token, o.charged FROM ostler.reservation o
+                WHERE NOT EXISTS (SELECT 1 FROM ostler.task WHERE id = o.task) LIMIT $1)",
+            params![batch - removed],
+        )
+        .await?;
+    if gone > 0 {
+        tx.exec(
+            "UPDATE ostler.spending AS s SET reserved = (SELECT CAST(coalesce(sum(rest), 0) AS bigint) FROM ostler.reservation WHERE charged = s.queue),
+                in_flight = (SELECT count(*) FROM ostler.reservation WHERE charged = s.queue)",
+            params![],
+        )
+        .await?;
+    }
+    removed += usize::try_from(gone).unwrap_or(usize::MAX);
     Ok(Pruned { tasks: 0, orphans: removed, more: removed == batch })
 }

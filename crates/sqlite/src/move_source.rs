@@ -291,8 +291,8 @@ mod tests {
     use super::*;
     use crate::schema::MIGRATIONS;
 
-    /// Tables that stay behind: the record of the move itself, and tables that only live nodes use.
-    const STAYS: [&str; 3] = ["departure", "orders", "worker"];
+    /// Tables that stay behind: the record of the move itself, and tables that only live nodes and their attempts use.
+    const STAYS: [&str; 4] = ["departure", "orders", "reservation", "worker"];
     /// Columns that stay behind: only a live node has use for them.
     const STAYS_OF_SESSION: [&str; 2] = ["expires_at", "host"];
 

@@ -209,6 +209,8 @@ CREATE TABLE call_breaker(name TEXT PRIMARY KEY, state TEXT NOT NULL, changed_at
 
 // Names of workers; a node reports its workers again in a moment. Accounts: limits that the queues that name one share; an account without
 // state has no row.
+// Money, in billionths of a dollar. `spending` has what queues with a budget have spent, and how much of it is reserved for attempts in
+// flight; each of these has a `reservation` for each budget that it is charged to. `spent` outlives tasks and queues.
 const V8: &str = "
 ALTER TABLE worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
 ALTER TABLE gone_worker ADD COLUMN name TEXT NOT NULL DEFAULT '';
@@ -217,5 +219,19 @@ CREATE INDEX account_queue ON queue(account) WHERE account IS NOT NULL;
 CREATE TABLE account(
     name TEXT PRIMARY KEY, cap INTEGER, held_until INTEGER, held_why TEXT, window_milli INTEGER, lowered_at INTEGER,
     allowance TEXT, used_permille INTEGER, resets_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE TABLE spending(
+    queue TEXT PRIMARY KEY, spent INTEGER NOT NULL, reserved INTEGER NOT NULL, in_flight INTEGER NOT NULL,
+    day INTEGER NOT NULL, spent_today INTEGER NOT NULL, recent TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE reservation(
+    task INTEGER NOT NULL, token INTEGER NOT NULL, charged TEXT NOT NULL, queue TEXT NOT NULL,
+    rest INTEGER NOT NULL, spent INTEGER NOT NULL, PRIMARY KEY(task, token, charged)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE spent(
+    day INTEGER NOT NULL, queue TEXT NOT NULL, pool TEXT NOT NULL, account TEXT NOT NULL, model TEXT NOT NULL,
+    runs INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cache_read INTEGER NOT NULL,
+    cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost INTEGER NOT NULL, estimated INTEGER NOT NULL,
+    PRIMARY KEY(day, queue, pool, account, model)
 ) STRICT, WITHOUT ROWID;
 ";

@@ -19,6 +19,7 @@ use ostler_store::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::costs::{CostQuery, CostRecord};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
@@ -492,6 +493,11 @@ impl Store for Sqlite {
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
         self.readers.read(|conn| poll_now(ostler_sql::call_breakers::list(&ReadView(conn)))).await
+    }
+
+    async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, Error> {
+        check_len("costs", query.limit, MAX_PAGE)?;
+        self.readers.read(move |conn| poll_now(ostler_sql::costs::list(&ReadView(conn), &query))).await
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

@@ -48,6 +48,8 @@ pub(crate) struct EndEffects {
     pub(crate) tell: OutboxFilter,
     /// Whether a breaker counts them, or a place of the queue or its account becomes free.
     pub(crate) counted: bool,
+    /// Whether a budget may be charged for them.
+    pub(crate) charged: bool,
 }
 
 /// The most grants in the cache; over it they are forgotten, and read from the file.
@@ -255,7 +257,11 @@ impl<'a> Tx<'a> {
         }
         let queue = self.queue_of(lane)?;
         let settings = &self.queue_or_new(&queue)?.settings;
-        let ends = EndEffects { tell: settings.subscribers.any(), counted: settings.counts_ends() };
+        let ends = EndEffects {
+            tell: settings.subscribers.any(),
+            counted: settings.counts_ends(),
+            charged: settings.is_charged(),
+        };
         self.cache.ends.insert(lane, ends);
         Ok(ends)
     }

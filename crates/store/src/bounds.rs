@@ -6,6 +6,7 @@ use ostler_core::{
     EventBody, Failure, KeyHold, MAX_NESTING, OnConflict, Outcome, Overrides, Worker, cut, is_too_deep,
 };
 
+use crate::budgets::check_budget;
 use crate::calls::{Claim, Kinds, NewSession, NewStep, NewTask, QueueChange, Report};
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
@@ -238,6 +239,8 @@ impl Bounds {
                 | QueueChange::Unsubscribe(name) => check_name("subscriber", name)?,
                 QueueChange::Rate(rates) | QueueChange::KeyRate(rates) => check_rates(rates)?,
                 QueueChange::Breaker(Some(breaker)) => check_breaker(breaker)?,
+                QueueChange::Budget(Some(budget)) => check_budget(budget)?,
+                QueueChange::ServedBy(Some(pool)) => check_name("pool", pool)?,
                 QueueChange::OpenKeyBreaker { key, .. }
                 | QueueChange::ResetKeyBreaker(key)
                 | QueueChange::EndKeyHold(key) => key_text("limit key", key)?,
@@ -253,6 +256,8 @@ impl Bounds {
                 | QueueChange::Priority(_)
                 | QueueChange::SetBy(_)
                 | QueueChange::Breaker(None)
+                | QueueChange::Budget(None)
+                | QueueChange::ServedBy(None)
                 | QueueChange::OpenBreaker(_)
                 | QueueChange::ResetBreaker
                 | QueueChange::EndHold => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    AccountReading, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId,
+    AccountReading, Budget, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId,
     StateName, Task, TaskId, Timestamp, WorkerId,
 };
 
@@ -468,6 +468,10 @@ pub enum QueueChange {
     Breaker(Option<BreakerSetting>),
     /// The account whose limits its tasks share with those of other queues; `None`: none.
     Account(Option<String>),
+    /// What its tasks may spend; `None`: no budget, and what was spent is forgotten.
+    Budget(Option<Budget>),
+    /// The pool that serves it, if it is not its own: its tasks are charged to the budget of that pool's queue, too.
+    ServedBy(Option<String>),
     /// Who sets the limits that this call changes.
     SetBy(SetBy),
     /// Opens its breaker manually: nothing starts before this time, or before a reset.

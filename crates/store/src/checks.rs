@@ -42,6 +42,8 @@ pub enum Check {
     QueuePlaces,
     /// A claim asks the account of the queue.
     AccountPlaces,
+    /// A claim asks the budgets of its queue.
+    Budget,
     /// While a probe is running, the outcomes of other attempts do not affect the breaker.
     ProbeEnd,
     /// A firing names the next time of its schedule.
@@ -67,6 +69,7 @@ impl Check {
         Self::KeyGate,
         Self::QueuePlaces,
         Self::AccountPlaces,
+        Self::Budget,
         Self::ProbeEnd,
         Self::FireExpected,
     ];

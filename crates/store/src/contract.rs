@@ -17,6 +17,7 @@ use crate::calls::{
     Start, Unwritten,
 };
 use crate::changes::Changes;
+use crate::costs::{CostQuery, CostRecord};
 use crate::error::Error;
 use crate::events::{Event, EventQuery, TextPart, TextRef};
 use crate::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
@@ -85,7 +86,8 @@ pub trait Store: Send + Sync {
     /// `ostler_core::release` decides; one verb processes up to [`MAX_CASCADE`](crate::MAX_CASCADE) dependents, and `make_ready` the rest.
     async fn enqueue(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, Error>;
 
-    /// Leases the ready tasks of lowest rank to a session, and increments their tokens. Asks the gates of the queue and of limit keys, and the account.
+    /// Leases the ready tasks of lowest rank to a session, and increments their tokens. Asks the gates of the queue and of limit keys, its
+    /// account, and its budgets: each task has the expected cost reserved, until its attempt ends. A reached budget pauses its queue.
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error>;
 
     /// Records that attempts have started. Idempotent.
@@ -94,7 +96,8 @@ pub trait Store: Send + Sync {
     /// Records the outcomes of attempts, and moves their tasks as `ostler_core::decide` says.
     async fn finish(&self, reports: Vec<Report>) -> Result<Vec<Finished>, Unwritten>;
 
-    /// Appends events to a task, in order, numbered from one. Prompt, conversation and usage are recorded with the attempt, too.
+    /// Appends events to a task, in order, numbered from one. Prompt, conversation and usage are recorded with the attempt, too; usage is
+    /// also added to the [costs](Store::costs), and spent from the budgets that the attempt is charged to.
     async fn append(&self, lease: LeaseRef, events: Vec<EventBody>) -> Result<Appended, Error>;
 
     /// Saves a step. A saved step never changes.
@@ -222,6 +225,9 @@ pub trait Store: Send + Sync {
 
     /// The accounts that have state or are used by a queue, ordered by name.
     async fn accounts(&self) -> Result<Vec<AccountRecord>, Error>;
+
+    /// What attempts spent on models. Records of tasks and attempts are the newest first, others ordered by name or day.
+    async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, Error>;
 
     /// The number of tasks that a claim could take now: ready tasks of these kinds, counted up to `limit`. Zero for a queue that is
     /// paused or whose gate or account is closed, and at most the free concurrency of both. A hint for scaling that reads at most `limit`

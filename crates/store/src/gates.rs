@@ -26,7 +26,7 @@ pub const MAX_KEYS_SHOWN: usize = 100;
 pub const MAX_DUE_KEYS: usize = 64;
 
 /// The limits among the queue settings, by the names under which a node stores them with its session.
-pub const LIMIT_SETTINGS: [&str; 10] = [
+pub const LIMIT_SETTINGS: [&str; 11] = [
     "queue_limit",
     "concurrency.total",
     "concurrency.limit",
@@ -37,6 +37,7 @@ pub const LIMIT_SETTINGS: [&str; 10] = [
     "breaker",
     "priority",
     "key_until",
+    "budget",
 ];
 /// The beginning of the reason with which a node pauses a queue whose workers fail to start.
 pub const WORKERS_FAIL: &str = "its workers fail to start";
@@ -193,6 +194,8 @@ impl QueueChange {
             | Self::Account(_)
             | Self::OpenBreaker(_)
             | Self::ResetBreaker
+            | Self::Budget(_)
+            | Self::ServedBy(_)
             | Self::EndHold => true,
             Self::Pause(_)
             | Self::Resume

@@ -3,7 +3,7 @@
 //! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys,
 //!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`accounts`] what queues share, [`call_breakers`] breakers of handlers, [`paths`] the keys and costs
-//!   in payloads, [`jobs`] tasks created together.
+//!   in payloads, [`jobs`] tasks created together, [`budgets`] money that queues may spend, [`costs`] what they spent.
 //! - [`transfer`]: moving everything from one store to another.
 //!
 //! `ostler-conformance` has the reference implementation, which specifies the verbs, and the suite that every store passes.
@@ -11,6 +11,7 @@
 
 pub mod accounts;
 mod bounds;
+pub mod budgets;
 pub mod call_breakers;
 pub mod calls;
 mod cascade;
@@ -18,6 +19,7 @@ mod changes;
 mod checks;
 mod clock;
 mod contract;
+pub mod costs;
 mod error;
 pub mod events;
 pub mod gates;

@@ -154,7 +154,15 @@ mod tests {
 
     fn queue(name: &str, high_water: u64) -> QueueRecord {
         let settings = QueueSettings::default();
-        QueueRecord { name: name.into(), high_water, settings, held_until: None, breaker: None, shut: None }
+        QueueRecord {
+            name: name.into(),
+            high_water,
+            settings,
+            held_until: None,
+            breaker: None,
+            shut: None,
+            spending: None,
+        }
     }
 
     #[test]

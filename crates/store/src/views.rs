@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ostler_core::{
-    Attempt, BreakerState, Closed, ErrorClass, KeyHold, Overrides, PriorityOrder, Rate, SessionId, StateName,
-    Step, Task, TaskId, Timestamp, Worker,
+    Attempt, BreakerState, Budget, Closed, ErrorClass, KeyHold, Overrides, PriorityOrder, Rate, SessionId,
+    Spending, StateName, Step, Task, TaskId, Timestamp, Worker,
 };
 
 use crate::calls::QueueChange;
@@ -443,6 +443,10 @@ pub struct QueueSettings {
     pub breaker: Option<BreakerSetting>,
     /// The account whose limits its tasks share with those of other queues.
     pub account: Option<String>,
+    /// What its tasks may spend.
+    pub budget: Option<Budget>,
+    /// The pool that serves it, if it is not its own.
+    pub pool: Option<String>,
     /// Who last set its limits.
     pub set_by: SetBy,
 }
@@ -474,6 +478,8 @@ impl QueueSettings {
             QueueChange::KeyRate(rates) => self.key_rate = rates,
             QueueChange::Breaker(breaker) => self.breaker = breaker,
             QueueChange::Account(account) => self.account = account,
+            QueueChange::Budget(budget) => self.budget = budget,
+            QueueChange::ServedBy(pool) => self.pool = pool,
             QueueChange::SetBy(by) => self.set_by = by,
             // These change the state of gates, not the settings.
             QueueChange::OpenBreaker(_)
@@ -506,6 +512,8 @@ pub struct QueueRecord {
     /// Why nothing may start now, and until when; `None`: tasks may start, as far as the queue as a whole is concerned. A pause
     /// is not reported here.
     pub shut: Option<Closed>,
+    /// What its tasks have spent, if it has a budget.
+    pub spending: Option<Spending>,
 }
 
 /// A node, as a survey shows it.

@@ -57,6 +57,8 @@ pub struct UsageView {
     pub reasoning_tokens: u64,
     /// Null: not known.
     pub cost_usd: Option<f64>,
+    /// Whether it is the last usage seen of an attempt that could not report it.
+    pub estimated: bool,
 }
 
 impl From<&Usage> for UsageView {
@@ -69,6 +71,7 @@ impl From<&Usage> for UsageView {
             cache_write_tokens: usage.cache_write_tokens,
             reasoning_tokens: usage.reasoning_tokens,
             cost_usd: usage.cost.map(|cost| cost.usd()),
+            estimated: usage.source.is_estimated(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_conformance::one_of_each;
 use ostler_core::{
-    AccountChange, BreakerPolicy, CallAdmission, CallResult, CallVerdict, ErrorClass, EventBody, Failure,
+    AccountChange, BreakerPolicy, Budget, CallAdmission, CallResult, CallVerdict, Cost, ErrorClass, EventBody, Failure,
     JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate, SessionId, TaskId, Trip,
     Worker, WorkerState,
 };
@@ -163,6 +163,7 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
         scope: BreakerScope::Queue,
     };
     let kind = Overrides { attempts: Some(2), ..Overrides::NONE };
+    let budget = Budget { total: Cost::from_usd(1_000.0), per_day: None, reserve: Some(Cost::from_nanos(1)) };
     for (queue, changes) in [
         (
             QUEUE,
@@ -175,6 +176,7 @@ async fn settings(store: &dyn Store, clock: &ManualClock) {
                 }),
                 QueueChange::KindOverrides("sort".to_owned(), kind),
                 QueueChange::KeyRate(vec![Rate::even(1_000, LONG)]),
+                QueueChange::Budget(Some(budget)),
                 QueueChange::OpenKeyBreaker { key: "shut".to_owned(), until: Some(clock.now().after(LONG)) },
             ],
         ),

@@ -28,7 +28,8 @@ const FOLLOWS: [(&str, &str); 8] = [
     ("session", "host"),
 ];
 /// Tables of the new store that are empty after a move.
-const EMPTY: [&str; 7] = ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "worker"];
+const EMPTY: [&str; 8] =
+    ["meta", "arrival", "commit_mark", "inbox", "lane_delta", "orders", "reservation", "worker"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_that_the_old_store_shows_the_new_one_shows_too_and_goes_on_with() {

@@ -292,6 +292,8 @@ impl MemoryState {
             | QueueChange::Overrides(_)
             | QueueChange::KindOverrides(..)
             | QueueChange::Subscribe(_)
+            | QueueChange::Budget(_)
+            | QueueChange::ServedBy(_)
             | QueueChange::SetBy(_)
             | QueueChange::AlsoSubscribe(_)
             | QueueChange::Unsubscribe(_)

@@ -83,6 +83,7 @@ impl MemoryState {
 
     fn remove_job(&mut self, job: JobId) {
         self.jobs.remove(&job);
+        self.forget_spending(&queue_of(job));
         self.drop_queue(&queue_of(job));
     }
 

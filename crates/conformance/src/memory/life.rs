@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, CancelReason, Cancelling, Conversation, EventBody, Fairness, Overrides, PROMPT_SHOWN, PromptRef,
-    Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp, Wait, add_usage, beginning,
-    cancel, place, replay, replay_event, too_late,
+    Attempt, CancelReason, Cancelling, ChargeVerdict, Conversation, EventBody, Fairness, Overrides,
+    PROMPT_SHOWN, PromptRef, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp,
+    Usage, Wait, add_usage, beginning, cancel, place, replay, replay_event, too_late,
 };
 
+use super::costs::FirstUsage;
 use super::gates::ClaimVerdict;
 use super::state::{MemoryState, Slot};
 use ostler_store::Check;
@@ -111,6 +112,9 @@ impl MemoryState {
         if let Some(shut) = self.queue_shut(&claim.queue) {
             return ClaimAnswer::Tasks { tasks: Vec::new(), next: shut.until };
         }
+        if let ChargeVerdict::Wait(until) = self.ask_budgets(&claim.queue) {
+            return ClaimAnswer::Tasks { tasks: Vec::new(), next: until };
+        }
         let account = self.account_places(&claim.queue, claim.limit);
         let limit = self.free_places(&claim.queue, claim.limit).min(account.places);
         if limit == 0 && claim.limit > 0 {
@@ -141,8 +145,22 @@ impl MemoryState {
                 late.push(slot);
                 continue;
             }
+            let amounts = match self.ask_budgets(&claim.queue) {
+                ChargeVerdict::Start(amounts) => amounts,
+                ChargeVerdict::Wait(until) => {
+                    next = until;
+                    break;
+                }
+                ChargeVerdict::Reached(at) => {
+                    self.pause_for_budget(&claim.queue, at);
+                    break;
+                }
+            };
             match self.pass(slot, &refused) {
-                ClaimVerdict::Yes => claimed.push(self.take(slot, claim)),
+                ClaimVerdict::Yes => {
+                    claimed.push(self.take(slot, claim));
+                    self.reserve(slot, &amounts);
+                }
                 ClaimVerdict::Key(shut) => {
                     self.park(slot, shut);
                     refused.extend(self.task(slot).limit_key.clone().map(|key| (key, shut)));
@@ -236,9 +254,12 @@ impl MemoryState {
     pub(super) fn append(&mut self, lease: LeaseRef, events: Vec<EventBody>) -> Appended {
         let Some(slot) = self.fenced(lease, Check::AppendToken) else { return Appended::LeaseLost };
         let at = self.now;
-        let entry = self.entry(slot);
-        let token = entry.task.token;
         for body in events {
+            if let EventBody::Usage(usage) = &body {
+                self.spent_by(slot, usage);
+            }
+            let entry = self.entry(slot);
+            let token = entry.task.token;
             let number = entry.events.len() as u64 + 1;
             let conversation = entry.conversations.entry(token).or_default();
             if let EventBody::Prompt { text } = &body {
@@ -251,7 +272,17 @@ impl MemoryState {
             }
             entry.events.push(Event { number, at, token, body, cut: None });
         }
-        Appended::Recorded { last: entry.events.len() as u64 }
+        Appended::Recorded { last: self.entry(slot).events.len() as u64 }
+    }
+
+    /// The attempt of a task has spent this, which is not recorded with it yet.
+    fn spent_by(&mut self, slot: Slot, usage: &Usage) {
+        let entry = self.entry(slot);
+        let talk = entry.conversations.get(&entry.task.token);
+        let first =
+            if talk.is_none_or(|talk| talk.usage.is_empty()) { FirstUsage::Yes } else { FirstUsage::No };
+        self.record_cost(slot, usage, first);
+        self.spend(slot, usage.cost.unwrap_or_default());
     }
 
     pub(super) fn save_step(&mut self, lease: LeaseRef, step: NewStep) -> Saved {

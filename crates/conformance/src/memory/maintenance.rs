@@ -98,6 +98,8 @@ impl MemoryState {
             }
             self.queues.entry(name.to_owned()).or_default().settings.apply(change);
         }
+        self.change_budgets(name, &before);
+        let settings = self.queues.get(name).map(|queue| queue.settings.clone()).unwrap_or_default();
         // The ready tasks of a resumed queue can be claimed again.
         self.rings.ready |= before.paused.is_some() && settings.paused.is_none();
         let rules = |settings: &QueueSettings| (settings.key_concurrency, settings.key_rules());
@@ -146,6 +148,7 @@ impl MemoryState {
             tasks += ended.into_iter().filter(|slot| self.remove(*slot, &mut cascade)).count();
         }
         self.prune_jobs(keep.completed.max(keep.failed));
+        self.prune_costs();
         Pruned { tasks, orphans: 0, more: left == 0 && tasks > 0 }
     }
 

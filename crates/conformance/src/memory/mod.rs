@@ -2,7 +2,9 @@
 //! suite compares every other store with it. It searches linearly where a real store has an index, on purpose.
 
 mod accounts;
+mod budgets;
 mod call_breakers;
+mod costs;
 mod dependents;
 mod gates;
 mod jobs;
@@ -36,6 +38,7 @@ use ostler_store::calls::{
     NewSession, NewStep, NewTask, Prune, Pruned, QueueChange, Renewed, Replay, ReplayAnswer, Report, Saved,
     Start, Unwritten,
 };
+use ostler_store::costs::{CostQuery, CostRecord};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, JobRecord, NewJob};
 use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
@@ -313,6 +316,11 @@ impl Store for Memory {
 
     async fn call_breakers(&self) -> Result<Vec<CallBreakerRecord>, Error> {
         Ok(self.write(|book| book.list_call_breakers()))
+    }
+
+    async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, Error> {
+        check_len("costs", query.limit, MAX_PAGE)?;
+        Ok(self.lock().costs(&query))
     }
 
     async fn gone_workers(&self, limit: usize) -> Result<Vec<GoneWorker>, Error> {

@@ -116,6 +116,9 @@ impl MemoryState {
 
     pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {
         let Some(found) = self.queues.get(queue) else { return 0 };
+        if self.shut_by_budget(queue).is_some() {
+            return 0;
+        }
         let most = found.settings.places_for(limit, &found.gate, self.leased_in(queue), self.now);
         let most = most.min(self.account_places(queue, limit).places);
         let is_ready = |task: &Task| matches!(task.state, State::Queued { readiness: Readiness::Ready, .. });
@@ -147,7 +150,12 @@ impl MemoryState {
                 settings: queue.settings.clone(),
                 held_until: queue.gate.held_until.filter(|until| *until > self.now),
                 breaker: (has_breaker || queue.gate.breaker.is_some()).then(|| queue.gate.breaker_state()),
-                shut: queue.settings.closed_account(&accounts, self.now).or_else(own),
+                shut: queue
+                    .settings
+                    .closed_account(&accounts, self.now)
+                    .or_else(own)
+                    .or_else(|| self.shut_by_budget(name)),
+                spending: queue.settings.budget.map(|_| self.spending.get(name).cloned().unwrap_or_default()),
             }
         });
         let nodes =

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Account, AccountEnd, AccountReading, Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending,
-    EventBody, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, State,
-    StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event,
-    requeue_event,
+    Account, AccountEnd, AccountReading, Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, Spending, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event, requeue_event,
 };
 use ostler_store::events::Event;
 
+use super::budgets::KeptReservation;
+use super::costs::SpentKey;
 use super::gates::Begun;
 use super::outbox::Kept;
 use ostler_store::LeaseRef;
 use ostler_store::Rings;
 use ostler_store::calls::{NewSession, Ran};
+use ostler_store::costs::CostSums;
 use ostler_store::jobs::JobRecord;
 use ostler_store::node_commands::{NumberedCommand, Reply};
 use ostler_store::schedules::ScheduleRecord;
@@ -122,6 +122,10 @@ pub(super) struct MemoryState {
     pub(super) call_breakers: BTreeMap<String, (Breaker, Timestamp)>,
     /// Those with state.
     pub(super) accounts: BTreeMap<String, Account>,
+    /// By queue, if it has a budget.
+    pub(super) spending: BTreeMap<String, Spending>,
+    pub(super) reservations: Vec<KeptReservation>,
+    pub(super) spent: BTreeMap<SpentKey, CostSums>,
     /// As created and changed; the data of their queues is added when they are shown.
     pub(super) jobs: BTreeMap<JobId, JobRecord>,
     /// The wakeups that this verb sends.
@@ -148,6 +152,9 @@ impl MemoryState {
             schedules: BTreeMap::new(),
             call_breakers: BTreeMap::new(),
             accounts: BTreeMap::new(),
+            spending: BTreeMap::new(),
+            reservations: Vec::new(),
+            spent: BTreeMap::new(),
             jobs: BTreeMap::new(),
             rings: Rings::default(),
         }
@@ -276,6 +283,7 @@ impl MemoryState {
         let transition = if settings.account.is_some() { decided.of_account(now) } else { decided };
         let begun = if facts.phase == LeasePhase::Running || ran.is_some() { Begun::Yes } else { Begun::No };
         self.record_attempt(slot, outcome, ran);
+        self.settle_budgets(slot, outcome);
         self.tally(slot).retried += u64::from(transition.retries(&facts));
         let task = self.task(slot);
         task.failures = transition.failures;

@@ -1,5 +1,7 @@
 //! Draws a random sequence of operations from a seed. Every verb, and every argument that matters, has a row in one table.
 
+mod limits;
+
 use std::time::Duration;
 
 use ostler_core::{
@@ -86,6 +88,11 @@ const SAID: &[Row<Op>] = &[
     (20, "release with a wrong lease", |d| Op::Release(vec![d.wrong()])),
     (20, "append", |d| Op::Append { lease: d.one(), events: d.below(4) }),
     (20, "append with a wrong lease", |d| Op::Append { lease: d.wrong(), events: 1 }),
+    (70, "spend", |d| Op::Spend { lease: d.one(), nanos: d.span(40) }),
+    (20, "spend with a wrong lease", |d| Op::Spend { lease: d.wrong(), nanos: 7 }),
+    (40, "set a budget", |d| d.configure(Drawer::budget)),
+    (26, "serve a queue by a pool", |d| d.configure(Drawer::served_by)),
+    (20, "ask for costs", Drawer::costs),
     (20, "save a step", |d| Op::SaveStep { lease: d.one(), name: d.below(STEPS.len()) }),
     (20, "save a step with a wrong lease", |d| Op::SaveStep { lease: d.wrong(), name: 0 }),
     (20, "cancel", |d| Op::Cancel(d.some_tasks())),

@@ -10,6 +10,7 @@ use ostler_core::{
 
 use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{QueueChange, Replay, Retention};
+use ostler_store::costs::CostBy;
 use ostler_store::jobs::{JobChange, JobFilter};
 use ostler_store::node_commands::NodeCommand;
 
@@ -88,6 +89,8 @@ pub(super) enum Op {
     Finish(Vec<(Pick, End)>),
     Release(Vec<Pick>),
     Append { lease: Pick, events: usize },
+    Spend { lease: Pick, nanos: u64 },
+    Costs { by: CostBy, queue: Option<usize>, since_ms: Option<u64>, until_ms: Option<u64> },
     SaveStep { lease: Pick, name: usize },
     Hear { session: usize, queue: usize, subscriber: usize, limit: usize },
     Told { session: usize, numbers: Vec<u64> },

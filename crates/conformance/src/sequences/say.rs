@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    AccountChange, AccountReading, Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Worker,
-    WorkerState,
+    AccountChange, AccountReading, Cost, EventBody, Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Usage, Worker, WorkerState,
 };
 use ostler_store::events::EventQuery;
 
@@ -21,6 +20,7 @@ use ostler_store::calls::{
     Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewStep, NewTask, Prune, Ran, Renewed,
     Report, Start, Unwritten,
 };
+use ostler_store::costs::CostQuery;
 use ostler_store::jobs::NewJob;
 use ostler_store::node_commands::Reply;
 use ostler_store::outbox::Ack;
@@ -115,6 +115,17 @@ impl Speaker {
                 all.rotate_left(usize::try_from(self.now.millis()).unwrap_or(0) % kinds);
                 all.truncate(*events);
                 plain(store.append(self.lease(*lease), all).await)
+            }
+            Op::Spend { lease, nanos } => {
+                let (model, cost) = (Some(format!("model-{}", nanos % 3)), Some(Cost::from_nanos(*nanos)));
+                let usage = Usage { model, input_tokens: 2, cost, ..Usage::default() };
+                plain(store.append(self.lease(*lease), vec![EventBody::Usage(usage)]).await)
+            }
+            Op::Costs { by, queue, since_ms, until_ms } => {
+                let ago = |ms: &Option<u64>| ms.map(|ms| self.now.before(Duration::from_millis(ms)));
+                let queue = queue.map(|queue| QUEUES[queue].to_owned());
+                let (since, until) = (ago(since_ms), ago(until_ms));
+                plain(store.costs(CostQuery { by: *by, since, until, queue, limit: 5 }).await)
             }
             Op::SaveStep { lease, name } => {
                 let step = NewStep { name: STEPS[*name].to_owned(), value: self.now.millis().to_string() };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, BreakerPolicy, EndKind, Jitter, KeyHold, Outcome, Overrides, PriorityOrder, Rate, StateName,
-    Trip,
+    Backoff, BreakerPolicy, Budget, Cost, EndKind, Jitter, KeyHold, Outcome, Overrides, PriorityOrder, Rate,
+    Spending, StateName, Trip,
 };
 
 use super::super::scene::{QUEUE, Scene, invalid};
@@ -59,6 +59,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
     let policy = BreakerPolicy { trip, reset: Duration::from_secs(30) };
     let breaker = BreakerSetting { policy, scope: BreakerScope::Key };
     let path = |text| PayloadPath::parse(text).ok();
+    let [total, per_day, reserve] = [3, 2, 1].map(|nanos| Some(Cost::from_nanos(nanos)));
+    let budget = Budget { total, per_day, reserve };
     let changes = vec![
         QueueChange::Pause("lunch".to_owned()),
         QueueChange::Limit(Some(5)),
@@ -78,6 +80,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyHold(KeyHold::For(Duration::from_millis(7))),
         QueueChange::Priority(PriorityOrder::Strict),
         QueueChange::Account(Some("claude".to_owned())),
+        QueueChange::Budget(Some(budget)),
+        QueueChange::ServedBy(Some("agents".to_owned())),
         QueueChange::SetBy(SetBy::Hand),
     ];
     let expected = QueueSettings {
@@ -98,6 +102,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         key_rate,
         breaker: Some(breaker),
         account: Some("claude".to_owned()),
+        budget: Some(budget),
+        pool: Some("agents".to_owned()),
         set_by: SetBy::Hand,
     };
     assert_eq!(configure(s, changes).await, expected);
@@ -121,6 +127,8 @@ async fn changes_are_kept_and_answered(s: &Scene) {
         QueueChange::KeyHold(KeyHold::Removed),
         QueueChange::Priority(PriorityOrder::Aging),
         QueueChange::Account(None),
+        QueueChange::Budget(None),
+        QueueChange::ServedBy(None),
     ];
     let lifted = QueueSettings { set_by: SetBy::Hand, ..QueueSettings::default() };
     assert_eq!(configure(s, changes).await, lifted, "who lifted all limits is known");
@@ -135,6 +143,7 @@ fn record(settings: QueueSettings) -> QueueRecord {
     QueueRecord {
         name: QUEUE.to_owned(),
         high_water: 0,
+        spending: settings.budget.map(|_| Spending::default()),
         settings,
         held_until: None,
         breaker: None,

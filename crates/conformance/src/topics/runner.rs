@@ -49,6 +49,8 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("breakers", super::breakers::CASES),
         ("accounts", super::accounts::CASES),
         ("call breakers", super::call_breakers::CASES),
+        ("budgets", super::budgets::CASES),
+        ("costs", super::costs::CASES),
         ("cancel", super::cancel::CASES),
         ("replay", super::replay::CASES),
         ("amend", super::amend::CASES),

@@ -1,5 +1,6 @@
 //! The rules, without a store: tables, and properties with fixed seeds.
 
+mod budgets;
 mod decide_table;
 mod end_kinds;
 mod fixed;

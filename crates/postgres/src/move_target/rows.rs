@@ -105,7 +105,9 @@ const fn besides(table: Table) -> (&'static str, &'static str) {
         | Table::Job
         | Table::GoneWorker
         | Table::CallBreaker
-        | Table::Account => ("", ""),
+        | Table::Account
+        | Table::Spending
+        | Table::Spent => ("", ""),
     }
 }
 

@@ -167,6 +167,7 @@ impl Tx {
         let mut needs = Locks::none();
         for queue in self.queues.values() {
             self.cache.note(queue);
+            self.cache.note_budget(&queue.name, &queue.settings);
             if !binds(queue) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Events and steps that an attempt records while it runs. A row lock suffices for this.
+//! Events and steps that an attempt records while it runs. A row lock suffices for this, unless money is spent from a budget.
 
 use ostler_core::EventBody;
 use ostler_sql::chunks;
@@ -7,9 +7,18 @@ use ostler_store::calls::{Appended, NewStep, Saved};
 use ostler_store::{Check, LeaseRef, MAX_STEPS};
 
 use super::start::fenced;
+use crate::cache::Cache;
 use crate::conn::{big, get};
 use crate::fault::Sql;
+use crate::locks::Locks;
 use crate::tx::Tx;
+
+/// The locks needed: where an attempt is charged to a budget, those of its queue. If they are too few, the verb restarts.
+pub(crate) fn locks(cache: &Cache, lease: LeaseRef, events: &[EventBody]) -> Locks {
+    let spends = events.iter().any(|event| matches!(event, EventBody::Usage(_)));
+    let queue = if spends { cache.charged(lease.row, lease.token) } else { None };
+    queue.map_or_else(Locks::none, |queue| Locks::none().queue(&queue))
+}
 
 pub(crate) async fn append(
     tx: &mut Tx,

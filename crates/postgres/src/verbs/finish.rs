@@ -1,6 +1,8 @@
 //! Attempts end: the one ending for all of them.
 
-use ostler_core::{AccountEnd, AttemptEnd, Effect, Ending, Outcome, Probe, State, StateName};
+use ostler_core::{
+    AccountEnd, AttemptEnd, Effect, Ending, Outcome, Probe, Settlement, State, StateName,
+};
 use ostler_store::calls::{Finished, Report};
 use ostler_store::{Check, LeaseRef};
 
@@ -12,6 +14,7 @@ use crate::fault::Sql;
 use crate::locks::Locks;
 use crate::row::{FoundTask, Phase, find};
 use crate::tx::Tx;
+use ostler_sql::budgets;
 use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
 use ostler_sql::end_attempt::{EndingAttempt, Yields, end_attempt, record};
@@ -108,6 +111,9 @@ async fn complete(
     let queue = &found.task.queue;
     moved(tx, held.lane, held.limit, held.phase, Phase::Completed).await?;
     let settings = tx.settings(queue)?;
+    if settings.is_charged() {
+        budgets::settle(tx, held.slot, held.token, Settlement::Ran).await?;
+    }
     let counted = settings.counts_ends();
     let subscribers = settings.subscribers.clone();
     if counted || held.limit.is_some() {

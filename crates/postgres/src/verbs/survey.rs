@@ -19,6 +19,7 @@ use crate::fault::{Abort, Sql};
 use crate::queue::{SETTINGS, settings_from};
 use crate::row::{RowRef, Uid};
 use crate::tx::NOW;
+use ostler_sql::budgets;
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
 
@@ -30,7 +31,8 @@ pub(crate) async fn now(conn: &Conn, given: Option<i64>) -> Sql<Timestamp> {
 pub(crate) async fn survey(conn: &Conn, given: Option<i64>) -> Sql<Survey> {
     let now = now(conn, given).await?;
     let (lanes, highs) = lanes(conn).await?;
-    let queues = queues(conn, &lanes, &highs, now).await?;
+    let mut queues = queues(conn, &lanes, &highs, now).await?;
+    budgets::survey(conn, &mut queues, now).await?;
     Ok(Survey {
         lanes,
         keys: keys(conn, &queues, now).await?,
@@ -109,6 +111,7 @@ async fn queues(
             settings,
             held_until: gate.held_until.filter(|until| *until > now),
             breaker: has_breaker.then(|| gate.breaker_state()),
+            spending: None,
         })
     };
     conn.rows(&sql, &[]).await?.iter().map(read).collect()
@@ -141,6 +144,15 @@ pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
         None => 0,
     };
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&asked.now]).await?, 0)?);
+    if settings.is_charged() {
+        let pool = match &settings.pool {
+            Some(pool) => self::settings(conn, pool).await?,
+            None => QueueSettings::default(),
+        };
+        if budgets::is_shut(conn, asked.queue, &settings, &pool, now).await? {
+            return Ok(0);
+        }
+    }
     let mut most_of_all = settings.places_for(asked.limit, &gate, leased, now);
     if let Some(name) = &settings.account {
         let account = accounts_at(conn, now).await?.into_iter().find(|account| account.name == *name);

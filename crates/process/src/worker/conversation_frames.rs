@@ -1,6 +1,6 @@
 //! Conversation frames of the worker protocol: prompt, message, thinking, tool call, tool result, session, usage.
 
-use ostler_core::{Cost, EventBody, Role, ToolStatus, Usage};
+use ostler_core::{Cost, EventBody, Role, ToolStatus, Usage, UsageSource};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -51,6 +51,8 @@ struct UsageFrame {
     #[serde(default)]
     reasoning_tokens: f64,
     cost_usd: Option<f64>,
+    #[serde(default)]
+    estimated: bool,
 }
 
 /// Decodes a frame of this type: the attempt that it belongs to, and the event. `None`: it is not part of a conversation.
@@ -84,6 +86,7 @@ pub(super) fn decode(sort: &str, line: &[u8]) -> Option<serde_json::Result<(Stri
                 cache_write_tokens: super::incoming::whole(frame.cache_write_tokens),
                 reasoning_tokens: super::incoming::whole(frame.reasoning_tokens),
                 cost: frame.cost_usd.and_then(Cost::from_usd),
+                source: UsageSource::from_estimated(frame.estimated),
             };
             (frame.id, frame.token, EventBody::Usage(usage))
         }),
@@ -159,6 +162,10 @@ mod tests {
             read("usage", r#""model":"m","input_tokens":3,"output_tokens":4.0,"cost_usd":0.25"#),
             EventBody::Usage(usage)
         );
+        let EventBody::Usage(killed) = read("usage", r#""input_tokens":3,"estimated":true"#) else {
+            panic!("a usage")
+        };
+        assert_eq!(killed.source, UsageSource::Estimated);
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub async fn change<T: Tx>(
         | QueueChange::Overrides(_)
         | QueueChange::KindOverrides(..)
         | QueueChange::Subscribe(_)
+        | QueueChange::Budget(_)
+        | QueueChange::ServedBy(_)
         | QueueChange::SetBy(_)
         | QueueChange::AlsoSubscribe(_)
         | QueueChange::Unsubscribe(_)

@@ -1,8 +1,7 @@
 //! Attempts end: the one ending for all of them.
 
 use ostler_core::{
-    AccountEnd, AccountReading, AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, State, StateName,
-    Timestamp,
+    AccountEnd, AccountReading, AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, Settlement, State, StateName, Timestamp,
 };
 use ostler_sql::poll_now;
 use ostler_sql::task::moved;
@@ -13,6 +12,7 @@ use rusqlite::{CachedStatement, params};
 use super::start::{FENCE, Leased, fenced};
 use crate::row::{Phase, Uid, find, ran_bytes};
 use crate::tx::{EndEffects, Grant, Sql, Tx};
+use ostler_sql::budgets;
 use ostler_sql::chunks::{put_output, split_output};
 use ostler_sql::dependents;
 use ostler_sql::end_attempt::{EndingAttempt, Yields, end_attempt, record};
@@ -165,7 +165,10 @@ struct CompletedTask<'a> {
 fn make_room(tx: &mut Tx<'_>, done: &CompletedTask<'_>, from: Phase) -> Sql<()> {
     let CompletedTask { lane, slot, limit, lease, attempt, began, reading } = *done;
     poll_now(moved(tx, lane, limit, from, Phase::Completed))?;
-    let EndEffects { tell, counted } = tx.ends_of(lane)?;
+    let EndEffects { tell, counted, charged } = tx.ends_of(lane)?;
+    if charged {
+        poll_now(budgets::settle(tx, slot, lease.token, Settlement::Ran))?;
+    }
     if counted || limit.is_some() {
         let queue = tx.queue_of(lane)?;
         let rules = if counted {

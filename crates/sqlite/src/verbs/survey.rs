@@ -15,8 +15,10 @@ use crate::counts::{counts_from, recent_from};
 use crate::row::Uid;
 use crate::shared_tx::{ReadView, RowRef};
 use crate::tx::{SETTINGS, Sql, read_queue};
+use ostler_sql::budgets;
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
+use ostler_sql::poll_now;
 use ostler_sql::queue::settings_from;
 
 /// Counts the tasks that a claim could take now, up to `limit`.
@@ -34,6 +36,13 @@ pub(crate) fn backlog(
             .query_row([queue.id], |row| row.get(0))?,
         None => 0,
     };
+    if queue.settings.is_charged() {
+        let pool = queue.settings.pool.as_deref().map(|pool| read_queue(conn, pool)).transpose()?.flatten();
+        let pool = pool.map(|pool| pool.settings).unwrap_or_default();
+        if poll_now(budgets::is_shut(&ReadView(conn), &queue.name, &queue.settings, &pool, now))? {
+            return Ok(0);
+        }
+    }
     let mut most = queue.settings.places_for(limit, &queue.gate, leased, now);
     if let Some(name) = &queue.settings.account {
         let account = accounts(conn, now)?.into_iter().find(|account| account.name == *name);
@@ -65,7 +74,8 @@ pub(crate) fn accounts(conn: &Connection, now: Timestamp) -> Sql<Vec<AccountReco
 
 pub(crate) fn survey(conn: &Connection, now: Timestamp, is_alive: impl Fn(SessionId) -> bool) -> Sql<Survey> {
     let lanes = lanes(conn)?;
-    let queues = queues(conn, &lanes, now)?;
+    let mut queues = queues(conn, &lanes, now)?;
+    poll_now(budgets::survey(&ReadView(conn), &mut queues, now))?;
     Ok(Survey {
         lanes,
         keys: keys(conn, &queues, now)?,
@@ -118,6 +128,7 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
             settings,
             held_until: gate.held_until.filter(|until| *until > now),
             breaker: has_breaker.then(|| gate.breaker_state()),
+            spending: None,
         })
     };
     statement.query_map([], read)?.collect()

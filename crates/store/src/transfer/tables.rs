@@ -39,6 +39,10 @@ pub enum Table {
     /// Breakers around calls of handlers.
     CallBreaker,
     Account,
+    /// What queues with a budget have spent.
+    Spending,
+    /// Costs by day, queue, pool, account and model.
+    Spent,
 }
 
 /// The type of a column.
@@ -90,7 +94,7 @@ const fn numbers(name: &'static str) -> Column {
 
 impl Table {
     /// All tables, in the order in which they are copied: a row comes after those that it refers to.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Queue,
         Self::Lane,
         Self::Session,
@@ -111,6 +115,8 @@ impl Table {
         Self::GoneWorker,
         Self::CallBreaker,
         Self::Account,
+        Self::Spending,
+        Self::Spent,
     ];
 
     /// The name, in both stores.
@@ -137,6 +143,8 @@ impl Table {
             Self::GoneWorker => "gone_worker",
             Self::CallBreaker => "call_breaker",
             Self::Account => "account",
+            Self::Spending => "spending",
+            Self::Spent => "spent",
         }
     }
 
@@ -156,8 +164,10 @@ impl Table {
             | Self::Job
             | Self::GoneWorker
             | Self::CallBreaker
-            | Self::Account => 1,
+            | Self::Account
+            | Self::Spending => 1,
             Self::Chunk => 3,
+            Self::Spent => 5,
             Self::UniqueKey | Self::Edge | Self::Attempt | Self::Step | Self::Event | Self::Conversation => 2,
         }
     }
@@ -186,6 +196,8 @@ impl Table {
             Self::GoneWorker => GONE_WORKER,
             Self::CallBreaker => CALL_BREAKER,
             Self::Account => ACCOUNT,
+            Self::Spending => SPENDING,
+            Self::Spent => SPENT,
         }
     }
 }
@@ -385,4 +397,30 @@ const ACCOUNT: &[Column] = &[
     text("allowance"),
     number("used_permille"),
     number("resets_at"),
+];
+
+const SPENDING: &[Column] = &[
+    text("queue"),
+    number("spent"),
+    number("reserved"),
+    number("in_flight"),
+    number("day"),
+    number("spent_today"),
+    text("recent"),
+];
+
+const SPENT: &[Column] = &[
+    number("day"),
+    text("queue"),
+    text("pool"),
+    text("account"),
+    text("model"),
+    number("runs"),
+    number("input"),
+    number("output"),
+    number("cache_read"),
+    number("cache_write"),
+    number("reasoning"),
+    number("cost"),
+    number("estimated"),
 ];

@@ -426,6 +426,7 @@ fn a_lost_setting_is_found() {
         held_until: None,
         breaker: None,
         shut: None,
+        spending: None,
     }];
     assert_eq!(history.violations(), []);
 }

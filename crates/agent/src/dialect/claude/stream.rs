@@ -290,6 +290,7 @@ fn usage_by_model(value: &Value) -> Vec<Usage> {
             cache_write_tokens: tokens("cacheCreationInputTokens"),
             reasoning_tokens: tokens("thinkingTokens"),
             cost: usage.get("costUSD").and_then(Value::as_f64).and_then(Cost::from_usd),
+            ..Usage::default()
         }
     };
     value.as_object().map(|models| models.iter().map(of).collect()).unwrap_or_default()

@@ -314,6 +314,6 @@ fn total_usage(model: Option<String>, usage: &Value) -> Usage {
         cache_read_tokens: read,
         cache_write_tokens: written,
         reasoning_tokens: tokens("reasoningOutputTokens"),
-        cost: None,
+        ..Usage::default()
     }
 }

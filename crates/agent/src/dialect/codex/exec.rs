@@ -129,6 +129,6 @@ fn total_usage(model: Option<String>, usage: &Value) -> Usage {
         cache_read_tokens: read,
         cache_write_tokens: written,
         reasoning_tokens: tokens("reasoning_output_tokens"),
-        cost: None,
+        ..Usage::default()
     }
 }

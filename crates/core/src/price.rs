@@ -1,8 +1,8 @@
-//! Prices of models: what tokens cost, where an agent does not say it itself. A price that is not known is unknown, never zero.
+//! Prices of models: what tokens cost, where an agent or a worker does not report it. A price that is not known is unknown, never zero.
 
 use std::collections::BTreeMap;
 
-use ostler_core::{Cost, Usage};
+use crate::usage::{Cost, Usage};
 
 /// Trillionths of a dollar for a token, in a dollar for a million tokens.
 const PICODOLLARS: f64 = 1e6;
