@@ -1,7 +1,7 @@
 //! Reading of the config file, and the contract of a pool kind.
 //!
 //! - [`Section`]: a table of the file, read key by key. Every fault is collected with its line; unknown keys are refused.
-//! - [`duration`] and [`size`]: values with units. `${NAME}` in strings is an environment variable.
+//! - [`duration`], [`size`] and [`money`]: values with units. `${NAME}` in strings is an environment variable.
 //! - [`PoolKind`]: reads the keys of one `executor = "…"`. [`PoolSpec`]: what it has read, and how it becomes an executor.
 //!
 //! A crate with an executor depends on this one, so that it reads its own keys; the program only lists the kinds.
@@ -9,6 +9,7 @@
 pub mod duration;
 mod expand;
 mod fault;
+pub mod money;
 mod pool_kind;
 mod section;
 pub mod size;
@@ -18,7 +19,7 @@ pub use fault::{ConfigError, ConfigErrors, ConfigFault};
 pub use ostler_exec::Resources;
 pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
-    PoolSpec, SpecObject, WritablePath,
+    PoolSpec, SpecObject, TaskBudgets, WritablePath,
 };
 pub use section::{ConfigReader, FoundValue, SecretValues, Section, nearest};
 

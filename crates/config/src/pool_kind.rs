@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::Overrides;
+use ostler_core::price::PriceTable;
+use ostler_core::{Cost, Overrides};
 use ostler_exec::{Executor, Resources, Secrets};
 
 use crate::section::Section;
@@ -21,6 +22,11 @@ pub trait PoolKind: Send + Sync {
 
     /// Values of common keys that a pool of this kind has if the file leaves them out.
     fn defaults(&self) -> PoolDefaults;
+
+    /// Whether its pools may have `budget.per_task`.
+    fn task_budgets(&self) -> TaskBudgets {
+        TaskBudgets::Unsupported
+    }
 
     /// Reads the keys that only this kind has. Faults are recorded in the section; `None` if it cannot be used.
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>>;
@@ -48,6 +54,15 @@ impl PoolDefaults {
     }
 }
 
+/// Whether a kind of pool ends an attempt that costs too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskBudgets {
+    /// It does not know what its attempts cost while they run.
+    Unsupported,
+    /// It stops an attempt at [`PoolCommon::max_task_cost`].
+    Enforced,
+}
+
 /// What a kind may depend on when it reads its keys.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolCommon<'a> {
@@ -60,6 +75,10 @@ pub struct PoolCommon<'a> {
     /// The secrets of the pool. An executor with child processes sets them as environment variables. The node redacts what it records,
     /// for every kind; an executor that shortens a text redacts it first.
     pub secrets: &'a Secrets,
+    /// What models cost: the built-in prices, and those of `[prices]`.
+    pub prices: &'a PriceTable,
+    /// The budget of each task, `budget.per_task`.
+    pub max_task_cost: Option<Cost>,
 }
 
 /// What a spec may depend on when it is built.
@@ -159,6 +178,11 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
     /// The programs that it runs, as names on the PATH or as paths.
     fn programs(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// A model that it uses and whose price is not known. A pool with a budget cannot have one: what it spends would not be counted.
+    fn unpriced(&self) -> Option<String> {
+        None
     }
 
     /// Settings that are valid but deserve attention: for `ostler config --check` and `ostler doctor`.

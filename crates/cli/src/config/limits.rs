@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ostler_config::{FoundValue, Section};
-use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate, Trip};
+use ostler_core::{BreakerPolicy, Budget, KeyHold, PriorityOrder, Rate, Trip};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_AMOUNT, MAX_WINDOW, MAX_WINDOWS, SetBy};
 use ostler_store::paths::PayloadPath;
@@ -38,6 +38,8 @@ pub(crate) struct LimitSettings {
     pub(crate) rate: Vec<Rate>,
     pub(crate) key_rate: Vec<Rate>,
     pub(crate) breaker: Option<BreakerSetting>,
+    /// What its tasks may spend.
+    pub(crate) budget: Option<Budget>,
     /// The payload path of the limit key.
     pub(crate) key: Option<PayloadPath>,
     /// The payload path of the cost.
@@ -73,6 +75,7 @@ impl LimitSettings {
             QueueChange::Rate(self.rate.clone()),
             QueueChange::KeyRate(self.key_rate.clone()),
             QueueChange::Breaker(self.breaker),
+            QueueChange::Budget(self.budget),
             QueueChange::KeyPath(self.key.clone()),
             QueueChange::CostPath(self.cost.clone()),
             QueueChange::Priority(self.priority),
@@ -119,6 +122,7 @@ pub(super) fn read(pool: &mut Section<'_>, queue_limits: RangeInclusive<u64>) ->
         rate,
         key_rate,
         breaker,
+        budget: None,
         key: same.key.and_then(|(_, key)| key),
         cost: same.cost.and_then(|(_, cost)| cost),
         priority,

@@ -3,6 +3,7 @@
 //! [`reference()`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
 
 mod account;
+mod budget;
 mod folders;
 mod hooks;
 mod kind;
@@ -21,6 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, SecretValues, Section};
+use ostler_core::price::PriceTable;
 use ostler_core::{Overrides, ScalePolicy};
 use ostler_exec::{Secret, Secrets};
 use ostler_postgres::Failover;
@@ -90,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) presence: Option<PresenceSettings>,
     pub(crate) jobs: DetachedJobs,
     pub(crate) secrets: Vec<Secret>,
+    /// What models cost.
+    pub(crate) prices: PriceTable,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) accounts: Vec<AccountSettings>,
     pub(crate) schedules: Vec<PlannedSchedule>,
@@ -164,6 +168,7 @@ impl Default for Config {
             presence: None,
             jobs: DetachedJobs::Left,
             secrets: Vec::new(),
+            prices: PriceTable::built_in(),
             pools: Vec::new(),
             accounts: Vec::new(),
             schedules: Vec::new(),
@@ -268,6 +273,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
     let secrets = secrets::read_all(&top.section("secrets"));
+    let prices = budget::prices(&top.section("prices"));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| name(&found)),
@@ -294,7 +300,8 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
             .find("serve_jobs")
             .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
             .unwrap_or(default.jobs),
-        pools: pool::read_all(&top.section("pool"), kinds, &secrets),
+        pools: pool::read_all(&top.section("pool"), kinds, &secrets, &prices),
+        prices,
         secrets: secrets.into_values().flatten().collect(),
         accounts: account::read_all(&top.section("account")),
         schedules: schedule::read_all(&top.section("schedule")),

@@ -3,13 +3,15 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ostler_config::{FoundValue, PoolCommon, PoolDefaults, PoolKind, Section, nearest};
+use ostler_config::{FoundValue, PoolCommon, PoolDefaults, PoolKind, Section, TaskBudgets, nearest};
+use ostler_core::price::PriceTable;
 use ostler_core::{Backoff, Jitter, Overrides, ScalePolicy};
 use ostler_runtime::{PoolSize, Unclassed};
 use ostler_store::{Bounds, MAX_CLAIM};
 
+use super::limits::LimitSettings;
 use super::secrets::{self, DeclaredSecrets};
-use super::{Kinds, PoolSettings, account, hooks, kind, limits};
+use super::{Kinds, PoolSettings, account, budget, hooks, kind, limits};
 
 /// The range of attempts, crashes and node deaths.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
@@ -21,15 +23,15 @@ const SCALE_UP_AT: u32 = 1;
 const LATER: [&str; 4] = ["agent", "llm", "http", "isolate"];
 /// Executors that need Rust functions, and are for programs that use the library.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
-/// Planned keys.
-const LATER_KEYS: [&str; 1] = ["budget"];
 
 pub(super) fn read_all(
     section: &Section<'_>,
     kinds: Kinds<'_>,
     declared: &DeclaredSecrets,
+    prices: &PriceTable,
 ) -> Vec<PoolSettings> {
-    section.entries().into_iter().filter_map(|(name, found)| read(name, &found, kinds, declared)).collect()
+    let entries = section.entries().into_iter();
+    entries.filter_map(|(name, found)| read(name, &found, kinds, declared, prices)).collect()
 }
 
 fn read(
@@ -37,6 +39,7 @@ fn read(
     found: &FoundValue<'_>,
     kinds: Kinds<'_>,
     declared: &DeclaredSecrets,
+    prices: &PriceTable,
 ) -> Option<PoolSettings> {
     let named = ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
     let mut section = found.table()?;
@@ -50,7 +53,8 @@ fn read(
     let grace = section.find("grace").and_then(|found| found.duration()).unwrap_or(PoolSettings::GRACE);
     let overrides = overrides(&mut section).or(&defaults.overrides);
     let kinds = kind::read_all(&section.section("kind"));
-    let limits = limits::read(&mut section, LIMITS);
+    let budgets = budget::read(&mut section, kind.map_or(TaskBudgets::Unsupported, PoolKind::task_budgets));
+    let limits = LimitSettings { budget: budgets.queue, ..limits::read(&mut section, LIMITS) };
     let account = account::of_pool(&mut section);
     let assumptions = [("transient", Unclassed::Transient), ("permanent", Unclassed::Permanent)];
     let unclassed =
@@ -58,10 +62,19 @@ fn read(
     let hooks = hooks::read_all(&mut section);
     let secrets = secrets::of_pool(&mut section, declared);
     let output_limit = Bounds::default().output_bytes as u64;
-    let common = PoolCommon { name: &name, grace, output_limit, secrets: &secrets };
+    let max_task_cost = budgets.per_task;
+    let common = PoolCommon { name: &name, grace, output_limit, secrets: &secrets, prices, max_task_cost };
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
-    section.close(&LATER_KEYS);
+    if limits.budget.is_some()
+        && let Some(model) = executor.unpriced()
+    {
+        section.fault(
+            "budget",
+            format!("cannot be kept: the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]"),
+        );
+    }
+    section.close(&[]);
     named.ok()?;
     let account = account.or_else(|| executor.account());
     Some(PoolSettings {

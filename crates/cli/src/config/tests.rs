@@ -8,6 +8,7 @@ mod secrets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ostler_core::price::PriceTable;
 use ostler_core::{Backoff, Jitter, KeyHold, Missed, Overlap, Policy, PriorityOrder};
 use ostler_process::{CommandPolicy, Input};
 use ostler_testkit::scratch;
@@ -197,6 +198,8 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!(plan.task.overrides.resolve(&Overrides::NONE), Policy::default());
     }
     (config.store, config.name, config.pools, config.schedules) = (None, None, Vec::new(), Vec::new());
+    assert!(config.prices.of("my-model").is_some(), "it has an example");
+    config.prices = PriceTable::built_in();
     let presence = config.presence.take().expect("it is shown");
     assert_eq!(presence.redis.to_string(), "redis://127.0.0.1:6379");
     assert_eq!(presence.times, PresenceTimes::default());
@@ -255,10 +258,6 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
 #[test]
 fn what_the_design_has_and_this_version_has_not_is_said_so() {
     assert_eq!(fault("listen = \"127.0.0.1:7700\""), "ostler.toml:1: listen: not supported in this version");
-    assert!(
-        fault(&pool("budget = { per_day = \"$50\" }"))
-            .contains("pool.shell.budget: not supported in this version")
-    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ostler_config::{BuildContext, ClaimAhead, Resources};
 use ostler_core::Overrides;
+use ostler_core::price::PriceTable;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{EndListener, PoolConfig, PoolSize, Prefetch, StartMode};
 use ostler_store::calls::QueueChange;
@@ -16,11 +17,19 @@ use crate::hooks::{Hooks, Tools};
 use crate::store_location::refusal;
 
 /// The pools with their executors. Needs no store.
-pub(super) fn build(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<Vec<PoolConfig>> {
-    pools.iter().map(|pool| build_one(pool, resources)).collect()
+pub(super) fn build(
+    pools: &[PoolSettings],
+    prices: &Arc<PriceTable>,
+    resources: &Resources,
+) -> anyhow::Result<Vec<PoolConfig>> {
+    pools.iter().map(|pool| build_one(pool, prices, resources)).collect()
 }
 
-fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolConfig> {
+fn build_one(
+    pool: &PoolSettings,
+    prices: &Arc<PriceTable>,
+    resources: &Resources,
+) -> anyhow::Result<PoolConfig> {
     let executor = pool
         .executor
         .build(BuildContext { pool: &pool.name, resources })
@@ -43,6 +52,7 @@ fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolC
         grace: pool.grace,
         settings: vec![QueueChange::Overrides(pool.overrides), QueueChange::Account(pool.account.clone())],
         unclassed: pool.unclassed,
+        prices: Arc::clone(prices),
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }

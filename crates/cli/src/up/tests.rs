@@ -108,7 +108,8 @@ async fn a_kind_that_was_added_runs_tasks_with_its_defaults() {
     let here = TempStore::real();
     let store: Arc<dyn Store> = here.store();
     let resources = Resources::default().with(Mark("!"));
-    let mut built = pools::build(&config.pools, &resources).expect("it is built");
+    let mut built =
+        pools::build(&config.pools, &Arc::new(config.prices.clone()), &resources).expect("it is built");
     let bounds = Bounds::default();
     pools::complete(&mut built, &config.pools, &store, bounds, &resources).await.expect("it is complete");
     let plain = NodeConfig::new("here", Vec::new());
@@ -154,7 +155,9 @@ fn its_faults_are_told_with_their_lines_and_its_unknown_keys_with_a_guess() {
 #[test]
 fn what_it_cannot_be_built_without_is_named() {
     let config = read("greeting = \"hello\"").expect("it is valid");
-    let error = pools::build(&config.pools, &Resources::default()).err().expect("there is no mark");
+    let error = pools::build(&config.pools, &Arc::new(config.prices.clone()), &Resources::default())
+        .err()
+        .expect("there is no mark");
     assert_eq!(error.to_string(), "pool.guests: it needs a mark, which is not there");
 }
 

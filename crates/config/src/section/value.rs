@@ -4,14 +4,14 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ostler_core::visible;
+use ostler_core::{Cost, visible};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{ConfigReader, SecretValues, Section};
 use crate::duration::{self, short};
 use crate::expand::expand;
-use crate::size;
+use crate::{money, size};
 
 /// A value of the file, with its path and position.
 pub struct FoundValue<'a> {
@@ -222,6 +222,22 @@ impl<'a> FoundValue<'a> {
                 let (least, most) = (size::show(*range.start()), size::show(*range.end()));
                 self.refuse(format!("is {}, but must be from {least} to {most}", self.bare()))
             }
+            Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
+        }
+    }
+
+    /// An amount of US dollars, such as `"$0.25"` or `0.25`.
+    pub fn money(&self) -> Option<Cost> {
+        let value = self.value.get_ref();
+        let text = match value.as_float() {
+            Some(float) => float.as_str().to_owned(),
+            None => self.number_with_unit()?,
+        };
+        match money::parse(&text) {
+            Ok(cost) if cost == Cost::default() => {
+                self.refuse(format!("is {}, but must be more than $0", self.bare()))
+            }
+            Ok(cost) => Some(cost),
             Err(error) => self.refuse(format!("is {}: {error}", self.bare())),
         }
     }

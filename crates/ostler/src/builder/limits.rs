@@ -3,7 +3,7 @@
 //! They are stored and apply to every process that serves the queue. Settings that are not set here keep their stored
 //! values.
 
-use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate};
+use ostler_core::{BreakerPolicy, Budget, KeyHold, PriorityOrder, Rate};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::paths::PayloadPath;
@@ -111,6 +111,24 @@ impl Builder {
 
     fn set_breaker(mut self, policy: BreakerPolicy, scope: BreakerScope) -> Self {
         self.plan.changes.push(QueueChange::Breaker(Some(BreakerSetting { policy, scope })));
+        self
+    }
+
+    /// Limits what the tasks of the queue may spend on models, across all processes. Each task reserves what it is expected to cost
+    /// before it starts. A budget that is reached pauses the queue, and a larger one resumes it. Handlers report what they spend with
+    /// [`Context::usage`](crate::Context::usage).
+    ///
+    /// ```no_run
+    /// use ostler::{Budget, Cost};
+    ///
+    /// # fn main() -> Result<(), ostler::OpenError> {
+    /// let pool = ostler::open("jobs.db")?
+    ///     .budget(Budget { per_day: Cost::from_usd(10.0), ..Budget::default() });
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.plan.changes.push(QueueChange::Budget(Some(budget)));
         self
     }
 
