@@ -4,8 +4,8 @@
 //!   drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`output`]: what an attempt wrote.
-//! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers.
-//!   [`accounts`]: limits that queues share.
+//! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
+//!   share. [`cost`]: costs, budgets.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
 //! - [`doctor`]: the rules that find problems, over facts that the caller gathers. `hooks` (a feature): what follows when a
@@ -16,6 +16,7 @@
 
 pub mod accounts;
 pub mod act;
+pub mod cost;
 pub mod doctor;
 mod error;
 #[cfg(feature = "hooks")]

@@ -4,7 +4,7 @@
 //! - [`task`]: a task in a list, and a task in detail. [`remains`]: what its attempts left. [`event`]: its events.
 //! - [`dead`]: tasks that failed for good. [`notice`]: what hooks receive. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
 //! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work. [`account`]: accounts.
-//! - [`action`]: results of actions.
+//! - [`action`]: results of actions. [`cost`]: costs and budgets.
 //! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
 //! - [`transcript_page`]: the events of a task as an HTML page, for people.
 //!
@@ -14,6 +14,7 @@
 pub mod account;
 pub mod action;
 pub mod bytes;
+pub mod cost;
 pub mod dead;
 pub mod event;
 pub mod job;

@@ -7,6 +7,7 @@ use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::{Counts, QueueRecord, Survey};
 use serde::Serialize;
 
+use crate::cost::BudgetView;
 use crate::system::TaskCounts;
 use crate::time::TimeView;
 
@@ -52,6 +53,10 @@ pub struct QueueView {
     pub subscribers: Vec<SubscriberView>,
     /// The account whose limits it shares with other queues.
     pub account: Option<String>,
+    /// What its tasks may spend, and have spent.
+    pub budget: Option<BudgetView>,
+    /// The pool that serves it and whose budget is charged, too, if it is not its own.
+    pub pool: Option<String>,
 }
 
 impl QueueView {
@@ -86,6 +91,10 @@ impl QueueView {
             keys: keys.map(KeyView::from).collect(),
             subscribers: settings.subscribers.iter().map(SubscriberView::from).collect(),
             account: settings.account.clone(),
+            budget: settings
+                .budget
+                .map(|budget| BudgetView::new(&budget, &record.spending.clone().unwrap_or_default())),
+            pool: settings.pool.clone(),
         }
     }
 }
@@ -283,7 +292,7 @@ pub struct ThrottleView {
     pub queue: String,
     /// The limit key; `null` if the whole queue is throttled.
     pub key: Option<String>,
-    /// `rate_limited`, `usage_limit`, `breaker_open`, `concurrency` or `paused`.
+    /// `rate_limited`, `usage_limit`, `breaker_open`, `concurrency`, `budget` or `paused`.
     pub waits_for: &'static str,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,

@@ -224,6 +224,8 @@ pub struct AttemptView {
     pub prompt_bytes: Option<u64>,
     /// The sum over all models; null: not known.
     pub cost_usd: Option<f64>,
+    /// Whether it may be more: the attempt could not report all that it spent.
+    pub cost_estimated: bool,
     /// Tokens and money, by model.
     pub usage: Vec<UsageView>,
     /// The conversation of an agent, by which it can be resumed.
@@ -335,6 +337,7 @@ impl AttemptView {
             prompt: prompt.map(|prompt| prompt.text.clone()),
             prompt_bytes: prompt.map(|prompt| prompt.bytes),
             cost_usd: attempt.conversation.cost().map(|cost| cost.usd()),
+            cost_estimated: attempt.has_estimated_cost(),
             usage: attempt.conversation.usage.iter().map(UsageView::from).collect(),
             session_id: attempt.conversation.session.clone(),
         }

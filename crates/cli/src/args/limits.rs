@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{BreakerPolicy, KeyHold, PriorityOrder, Rate, Trip};
+use ostler_core::{BreakerPolicy, Budget, Cost, KeyHold, PriorityOrder, Rate, Trip};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::{BreakerScope, BreakerSetting, MAX_COST};
 use ostler_store::paths::PayloadPath;
 
+use super::cost::money;
 use super::values;
 use crate::config::duration as durations;
 
@@ -116,7 +117,7 @@ impl<T> Wish<T> {
 }
 
 /// `ostler queue set`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Set {
     /// The queue
     #[arg(value_parser = values::queue)]
@@ -145,6 +146,15 @@ pub(crate) struct Set {
     /// When to stop failing work: failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m; add ,per=key for one per key
     #[arg(long, value_name = "B", value_parser = wish(breaker))]
     breaker: Option<Wish<BreakerSetting>>,
+    /// At most this much money for all its tasks, such as 5 or $0.50; a larger one resumes a queue whose budget was reached
+    #[arg(long, value_name = "USD", value_parser = wish(money))]
+    budget: Option<Wish<Cost>>,
+    /// At most this much money a day, by the days of UTC
+    #[arg(long, value_name = "USD", value_parser = wish(money))]
+    budget_per_day: Option<Wish<Cost>>,
+    /// Money to reserve for each task [default: the median of recent attempts; the first task runs alone]
+    #[arg(long, value_name = "USD", value_parser = wish(money))]
+    reserve: Option<Wish<Cost>>,
     /// How priorities order tasks submitted from now on: aging (a point is a minute's head start), or strict (highest first)
     #[arg(long, value_name = "O", value_parser = values::priority_order)]
     priority: Option<PriorityOrder>,
@@ -154,9 +164,25 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// The changes that the options ask for.
-    pub(crate) fn changes(self) -> Result<Vec<QueueChange>, String> {
+    /// The budget that the options ask for, given the present one; `None`: they do not mention it.
+    fn budget(&self, before: Option<Budget>) -> Result<Option<QueueChange>, String> {
+        if self.budget.is_none() && self.budget_per_day.is_none() {
+            let alone = "--reserve goes with --budget or --budget-per-day".to_owned();
+            return if self.reserve.is_some() { Err(alone) } else { Ok(None) };
+        }
+        let before = before.unwrap_or_default();
+        let or = |wish: &Option<Wish<Cost>>, before| wish.clone().map_or(before, Wish::into_option);
+        let total = or(&self.budget, before.total);
+        let (per_day, reserve) =
+            (or(&self.budget_per_day, before.per_day), or(&self.reserve, before.reserve));
+        let limits = total.is_some() || per_day.is_some();
+        Ok(Some(QueueChange::Budget(limits.then_some(Budget { total, per_day, reserve }))))
+    }
+
+    /// The changes that the options ask for, given the present budget.
+    pub(crate) fn changes(self, before: Option<Budget>) -> Result<Vec<QueueChange>, String> {
         let mut changes = Vec::new();
+        changes.extend(self.budget(before)?);
         if !self.rate.is_empty() {
             changes.push(QueueChange::Rate(windows("--rate", self.rate)?));
         }

@@ -1,6 +1,7 @@
 //! Command-line arguments. Everything that can be checked without a store is checked here.
 
 mod account;
+pub(crate) mod cost;
 mod limits;
 mod map;
 mod plans;
@@ -20,6 +21,7 @@ use crate::exit::{self, Code};
 use crate::log::{LogFormat, Verbosity};
 
 pub(crate) use account::AccountCommand;
+pub(crate) use cost::CostArgs;
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, Map};
 pub(crate) use plans::Amend;
@@ -124,6 +126,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "Q", value_parser = values::queue)]
         queue: Option<String>,
     },
+    /// Show what was spent on models, by day, task, job, pool, account or model
+    ///
+    /// Days are those of UTC. The costs of tasks and attempts are those of tasks that are still stored; the others are kept for three
+    /// years.
+    #[command(after_help = "Example: ostler cost --by model --since 7d")]
+    Cost(CostArgs),
     /// Pause a queue: none of its tasks starts until it is resumed
     #[command(after_help = "Example: ostler pause mail --reason \"the provider is down\"")]
     Pause {

@@ -104,7 +104,7 @@ pub(super) fn schedule(text: &str) -> Result<String, String> {
 }
 
 /// Parses one of a few words.
-fn one_of<T: Copy>(text: &str, all: &[T], word: fn(T) -> &'static str) -> Result<T, String> {
+pub(super) fn one_of<T: Copy>(text: &str, all: &[T], word: fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|choice| word(*choice) == text);
     found.ok_or_else(|| {
         let words: Vec<&str> = all.iter().map(|choice| word(*choice)).collect();

@@ -6,6 +6,7 @@ mod breaker;
 mod cancel;
 mod completions;
 mod config;
+mod cost;
 mod db;
 mod db_move;
 mod dead;
@@ -108,6 +109,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Stats { queue } => block_on(stats::run(&console, queue)),
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
+        Command::Cost(cost) => block_on(cost::run(&console, &cost)),
         Command::Queue(what) => block_on(queue::run(&console, what)),
         Command::Breaker(what) => block_on(breaker::run(&console, what)),
         Command::Account(what) => block_on(account::run(&console, what)),

@@ -42,10 +42,11 @@ fn tell(console: &Console, view: &QueueView) -> anyhow::Result<Code> {
 async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     let place = console.place()?;
     let queue = set.queue.clone();
-    let changes = set.changes().map_err(|sentence| refused(Code::BadInput, sentence))?;
+    let changes = |before| set.clone().changes(before).map_err(|sentence| refused(Code::BadInput, sentence));
     // Checked before the store is opened: a refused change creates no store.
-    place.bounds().check_changes(&queue, &queues::by_hand(changes.clone()))?;
+    place.bounds().check_changes(&queue, &queues::by_hand(changes(None)?))?;
     let store = place.open(IfMissing::Make).await?;
+    let changes = changes(store.queue_settings(&queue).await?.budget)?;
     let changed = queues::set_limits(store.as_ref(), &queue, changes).await?;
     if let Some(brought) = changed.brought {
         say(&format!(

@@ -8,6 +8,7 @@ use ostler_wire::limits::{BreakerRule, BreakerView, QueueView, RateView, Subscri
 use ostler_wire::time::TimeView;
 
 use super::Looks;
+use super::cost;
 use super::table::{Cell, Paint, Table};
 use super::visible;
 use super::when;
@@ -80,10 +81,12 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("  per key", rates(&view.key_rate)),
         ("breaker", view.breaker.as_ref().map(rule)),
         ("  state", view.breaker_state.map(|breaker| breaker_state(breaker.state, breaker.until, now))),
+        ("pool", view.pool.as_deref().map(visible)),
         ("subscribers", subscribers(&view.subscribers)),
     ];
+    let budget = view.budget.iter().flat_map(cost::budget);
     let mut text = String::new();
-    for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+    for (name, value) in lines.into_iter().chain(budget).filter_map(|(name, value)| Some((name, value?))) {
         let _ = writeln!(text, "{name:<12} {value}");
     }
     if !view.keys.is_empty() {

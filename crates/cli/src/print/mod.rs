@@ -1,6 +1,7 @@
 //! Output: text and tables for people, JSON for programs.
 
 mod account;
+mod cost;
 mod job;
 mod limits;
 mod schedule;
@@ -16,6 +17,7 @@ use serde::Serialize;
 pub(crate) use ostler_core::{visible, visible_json, visible_lines};
 
 pub(crate) use account::{account, accounts};
+pub(crate) use cost::costs;
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedules};

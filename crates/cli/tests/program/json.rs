@@ -43,7 +43,7 @@ const DETAIL: [&str; 16] = [
 ];
 /// The fields of a dead letter beyond those of every task.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];
-const ATTEMPT: [&str; 16] = [
+const ATTEMPT: [&str; 17] = [
     "number",
     "token",
     "worker",
@@ -58,6 +58,7 @@ const ATTEMPT: [&str; 16] = [
     "prompt",
     "prompt_bytes",
     "cost_usd",
+    "cost_estimated",
     "usage",
     "session_id",
 ];

@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::json::has_exactly;
 use crate::ostler::Place;
 
-const QUEUE: [&str; 18] = [
+const QUEUE: [&str; 20] = [
     "queue",
     "paused",
     "tasks",
@@ -28,6 +28,8 @@ const QUEUE: [&str; 18] = [
     "keys",
     "subscribers",
     "account",
+    "budget",
+    "pool",
 ];
 const BREAKER: [&str; 6] = ["queue", "key", "state", "until", "breaker", "call"];
 const RULE: [&str; 6] = ["failures", "share", "window_ms", "at_least", "reset_ms", "per"];
