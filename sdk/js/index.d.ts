@@ -110,6 +110,8 @@ export interface Usage {
   cacheWriteTokens?: number;
   reasoningTokens?: number;
   costUsd?: number;
+  /** Whether it is a guess. */
+  estimated?: boolean;
 }
 
 /** The context of a handler. */

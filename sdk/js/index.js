@@ -189,7 +189,7 @@ class Context {
     return this.#attempt.record("tool_result", { call: textOf(call), output, error: error || undefined });
   }
 
-  async usage({ model, inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens, costUsd } = {}) {
+  async usage({ model, inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens, costUsd, estimated } = {}) {
     const tokens = { inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens };
     for (const [name, value] of Object.entries(tokens)) {
       if (value !== undefined && (!Number.isSafeInteger(value) || value < 0)) {
@@ -207,6 +207,7 @@ class Context {
       cache_write_tokens: cacheWriteTokens,
       reasoning_tokens: reasoningTokens,
       cost_usd: costUsd,
+      estimated: estimated || undefined,
     });
   }
 

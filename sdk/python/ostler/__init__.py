@@ -293,14 +293,17 @@ class _Attempt:
         cache_write_tokens: int = 0,
         reasoning_tokens: int = 0,
         cost_usd: Optional[float] = None,
+        estimated: bool = False,
     ) -> None:
-        """Records what a model was paid for since the last such call. The attempt has the sum, by model."""
+        """Records what a model was paid for since the last such call. The attempt has the sum, by model. Without a cost, the node
+        uses the price of the model, if it is known."""
         tokens = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cache_read_tokens": cache_read_tokens}
         tokens.update(cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens)
         counted = {name: _whole(name, value, "usage") or None for name, value in tokens.items()}
         if cost_usd is not None and not (math.isfinite(cost_usd) and cost_usd >= 0):
             raise ValueError(f"cost_usd of ctx.usage must be a number, not below 0, and is {cost_usd!r}")
-        self._say("usage", model=None if model is None else _text(model), **counted, cost_usd=cost_usd)
+        guess = True if estimated else None
+        self._say("usage", model=None if model is None else _text(model), **counted, cost_usd=cost_usd, estimated=guess)
 
     # Outgoing frames. None after the result: the node may have sent this worker another task.
 

@@ -9,6 +9,7 @@ mod act;
 mod away;
 mod bad_input;
 mod bar;
+mod budgets;
 mod changes;
 mod crowd;
 mod db;

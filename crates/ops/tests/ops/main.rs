@@ -1,6 +1,7 @@
 //! The use cases against the in-memory reference store.
 
 mod act;
+mod cost;
 mod doctor;
 mod hooks;
 mod jobs;
