@@ -9,6 +9,7 @@ use ostler_store::accounts::AccountRecord;
 use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
+use ostler_store::costs::{CostQuery, CostRecord};
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 use ostler_store::views::{Cursor, Filter, GoneWorker, Page, TaskDetail, TaskRef, WorkerRecord};
 use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE, Store};
@@ -158,6 +159,15 @@ impl Client {
     /// When the name or the change is invalid, or the store cannot be written.
     pub async fn change_account(&self, name: &str, change: AccountChange) -> Result<Account, WaitError> {
         Ok(self.store().change_account(name, change).await?)
+    }
+
+    /// Returns what attempts spent on models, of this queue unless the query names another.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn costs(&self, query: CostQuery) -> Result<Vec<CostRecord>, WaitError> {
+        let queue = query.queue.or_else(|| Some(self.queue().to_owned()));
+        Ok(self.store().costs(CostQuery { queue, ..query }).await?)
     }
 
     /// Requeues a failed or cancelled task, and makes a waiting one due now. A completed or running task stays unchanged,

@@ -94,6 +94,7 @@ pub use ostler_store::accounts::AccountRecord;
 pub use ostler_store::call_breakers::CallBreakerRecord;
 pub use ostler_store::calls::Amended;
 pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
+pub use ostler_store::costs::{CostBy, CostKey, CostQuery, CostRecord, CostSums};
 pub use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 pub use ostler_store::jobs::{JobRecord, NewJob};
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ostler_core::{Attempt, Ending, FailReason, State, Task, TaskId, Timestamp, cut};
+use ostler_core::{Attempt, Cost, Ending, FailReason, State, Task, TaskId, Timestamp, cut};
 use ostler_store::views::TaskDetail;
 use ostler_wire::limits::ThrottleView;
 use ostler_wire::task::{Detail, ErrorView};
@@ -82,6 +82,7 @@ pub(crate) fn show(record: &TaskDetail, view: &Detail, now: Timestamp, looks: Lo
         ("key", task.unique_key.clone()),
         ("limit key", task.limit_key.clone()),
         ("cost", (task.cost != 1).then(|| task.cost.to_string())),
+        ("spent", spent(&record.attempts)),
         ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
         ("timeout", task.overrides.timeout.map(when::long)),
         ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
@@ -128,6 +129,14 @@ fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
         return format!("{}, of which {failed} failed", task.runs);
     }
     format!("{}, of which {failed} failed, {} since it was last replayed", task.runs, task.failures)
+}
+
+/// What its attempts cost, as far as it is known.
+fn spent(attempts: &[Attempt]) -> Option<String> {
+    let costs: Vec<Cost> = attempts.iter().filter_map(|attempt| attempt.conversation.cost()).collect();
+    let estimated = attempts.iter().any(Attempt::has_estimated_cost);
+    let total: Cost = costs.iter().copied().sum();
+    (!costs.is_empty()).then(|| format!("{total}{}", if estimated { ", estimated" } else { "" }))
 }
 
 /// What throttles a task: its key or its queue.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod breakers;
+mod budgets;
 mod callbacks;
 #[cfg(feature = "process")]
 mod children;
