@@ -80,7 +80,11 @@ pub use ids::ids;
 pub use jobs::Job;
 pub use kind::Kind;
 pub use ostler_core::{
-    Account, AccountChange, AccountHold, AccountReading, AccountWindow, Attempt, AttemptEnd, Backoff, BreakerPolicy, BreakerState, Budget, Conversation, Cost, Ending, ErrorClass, EventBody, EventKind, EventKinds, Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap, Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId, Timestamp, ToolStatus, Trip, Usage, UsageSource, Worker, WorkerState,
+    Account, AccountChange, AccountHold, AccountReading, AccountWindow, Attempt, AttemptEnd, Backoff,
+    BreakerPolicy, BreakerState, Budget, Conversation, Cost, Ending, ErrorClass, EventBody, EventKind,
+    EventKinds, Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
+    Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId,
+    Timestamp, ToolStatus, Trip, Usage, UsageSource, Worker, WorkerState,
 };
 pub use ostler_exec::{
     CallBreaker, ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy,

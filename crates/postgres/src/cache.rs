@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ostler_core::SessionId;
 use ostler_store::views::QueueSettings;
 
-use crate::locks::Locks;
+use crate::locks::{LockTarget, Locks, Mode};
 use crate::queue::{QueueRow, binds};
 
 /// Limit on cached grants; above it the cache is cleared.

@@ -49,7 +49,7 @@ pub async fn add<'a, T: Tx>(
                 day_of(tx.now()),
                 queue,
                 settings.pool_of(queue),
-                "",
+                settings.account.as_deref().unwrap_or_default(),
                 model,
                 sums.runs,
                 sums.input_tokens,

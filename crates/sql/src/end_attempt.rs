@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    AccountEnd, AccountReading, AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, Settlement, State, StateName, Timestamp, Transition, decide, requeue_event,
+    AccountEnd, AccountReading, AttemptEnd, Ending, LeasePhase, Next, Outcome, Probe, Settlement, State,
+    StateName, Timestamp, Transition, decide, requeue_event,
 };
 use ostler_store::bounded;
 use ostler_store::calls::{Ran, Report};

@@ -341,7 +341,7 @@ pub fn check_report(workers: &[Worker], closed: &[Worker]) -> Result<(), Error> 
     workers.iter().chain(closed).try_for_each(|worker| {
         check_name("pool", &worker.pool)?;
         // A name with the number of the worker after it.
-        text("worker", &worker.name, MAX_NAME_BYTES + NUMBER_BYTES)
+        check_text("worker", &worker.name, MAX_NAME_BYTES + NUMBER_BYTES)
     })
 }
 

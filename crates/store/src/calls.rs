@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    AccountReading, Budget, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate, SessionId,
-    StateName, Task, TaskId, Timestamp, WorkerId,
+    AccountReading, Budget, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate,
+    SessionId, StateName, Task, TaskId, Timestamp, WorkerId,
 };
 
 use crate::error::Error;

@@ -51,7 +51,7 @@ pub enum Check {
 }
 
 impl Check {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::StartToken,
         Self::FinishToken,
         Self::ReleaseToken,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ostler_conformance::one_of_each;
 use ostler_core::{
-    AccountChange, BreakerPolicy, Budget, CallAdmission, CallResult, CallVerdict, Cost, ErrorClass, EventBody, Failure,
-    JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate, SessionId, TaskId, Trip,
-    Worker, WorkerState,
+    AccountChange, BreakerPolicy, Budget, CallAdmission, CallResult, CallVerdict, Cost, ErrorClass,
+    EventBody, Failure, JobId, Missed, OnFailed, Outcome, Overlap, Overrides, Pass, Priority, Rate,
+    SessionId, TaskId, Trip, Worker, WorkerState,
 };
 use ostler_store::call_breakers::BreakerUse;
 use ostler_store::calls::{

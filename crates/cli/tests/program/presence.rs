@@ -110,7 +110,8 @@ fn who_watches_sees_a_node_come_beat_and_go() {
     let busy = workers.iter().find(|worker| worker["state"] == "busy").expect("one is busy");
     assert_eq!(
         fields(busy),
-        ["done", "execution", "failed", "id", "memory_mb", "name", "pid", "state", "uptime_s"].map(str::to_owned)
+        ["done", "execution", "failed", "id", "memory_mb", "name", "pid", "state", "uptime_s"]
+            .map(str::to_owned)
     );
     assert_eq!(fields(&busy["execution"]), ["elapsed_s", "started_at", "task"]);
     assert_eq!(busy["execution"]["task"], task.as_str());

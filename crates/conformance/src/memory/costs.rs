@@ -25,7 +25,7 @@ impl MemoryState {
             day: day_of(self.now),
             pool: settings.pool_of(&queue).to_owned(),
             queue,
-            account: String::new(),
+            account: settings.account.clone().unwrap_or_default(),
             model: usage.model.clone().unwrap_or_default(),
         };
         let sums = self.spent.entry(key).or_default();

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_core::{
-    Account, AccountEnd, AccountReading, Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending, EventBody, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, Spending, State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide, end_event, requeue_event,
+    Account, AccountEnd, AccountReading, Attempt, AttemptEnd, Breaker, Closed, Conversation, Ending,
+    EventBody, Gate, HeldUntil, JobId, LeasePhase, Next, OnFailed, Outcome, Readiness, SessionId, Spending,
+    State, StateName, Step, Task, TaskId, Timestamp, Transition, VirtualTime, Wait, arrival, decide,
+    end_event, requeue_event,
 };
 use ostler_store::events::Event;
 

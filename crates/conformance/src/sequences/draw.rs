@@ -1,6 +1,6 @@
 //! Draws a random sequence of operations from a seed. Every verb, and every argument that matters, has a row in one table.
 
-mod limits;
+mod budgets;
 
 use std::time::Duration;
 

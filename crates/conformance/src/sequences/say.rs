@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    AccountChange, AccountReading, Cost, EventBody, Failure, Outcome, Overrides, Priority, TaskId, Timestamp, Usage, Worker, WorkerState,
+    AccountChange, AccountReading, Cost, EventBody, Failure, Outcome, Overrides, Priority, TaskId, Timestamp,
+    Usage, Worker, WorkerState,
 };
 use ostler_store::events::EventQuery;
 

@@ -312,7 +312,13 @@ async fn two_stores_do_not_pass_a_budget_together(s: &Scene) {
         for lease in leases {
             spend(store.as_ref(), lease.as_ref(), cents(10)).await;
             store
-                .finish(vec![Report { lease, ran: None, outcome: Outcome::Success, output: None }])
+                .finish(vec![Report {
+                    lease,
+                    ran: None,
+                    outcome: Outcome::Success,
+                    output: None,
+                    reading: None,
+                }])
                 .await
                 .expect("finish answers");
         }

@@ -1,8 +1,6 @@
 //! Attempts end: the one ending for all of them.
 
-use ostler_core::{
-    AccountEnd, AttemptEnd, Effect, Ending, Outcome, Probe, Settlement, State, StateName,
-};
+use ostler_core::{AccountEnd, AttemptEnd, Effect, Ending, Outcome, Probe, Settlement, State, StateName};
 use ostler_store::calls::{Finished, Report};
 use ostler_store::{Check, LeaseRef};
 

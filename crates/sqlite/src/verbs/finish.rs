@@ -1,7 +1,8 @@
 //! Attempts end: the one ending for all of them.
 
 use ostler_core::{
-    AccountEnd, AccountReading, AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, Settlement, State, StateName, Timestamp,
+    AccountEnd, AccountReading, AttemptEnd, Effect, EndKind, Ending, Outcome, Probe, Settlement, State,
+    StateName, Timestamp,
 };
 use ostler_sql::poll_now;
 use ostler_sql::task::moved;

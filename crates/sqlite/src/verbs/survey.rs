@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
-use ostler_sql::poll_now;
 use ostler_store::accounts::{AccountRecord, AccountUse};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
