@@ -21,7 +21,7 @@ pub(crate) async fn store_all(events: EventReceiver) -> Vec<EventBody> {
 }
 
 #[tokio::test]
-async fn each_part_of_a_conversation_is_recorded_and_a_session_before_the_work_goes_on() {
+async fn each_part_of_a_conversation_is_recorded() {
     let desk = Desk::well().await;
     let worker = desk.open().await;
     let (sender, events) = event_channel();
@@ -85,6 +85,20 @@ async fn a_worker_waits_while_nothing_is_stored_and_its_timeout_counts_on() {
     let Outcome::Failed(failure) = ended.outcome else { panic!("{ended:?}") };
     assert_eq!(failure.class, ErrorClass::Timeout);
     assert!(heard(&events).len() < 10_000, "the buffer is bounded");
+}
+
+#[tokio::test]
+async fn a_worker_does_not_go_on_before_its_session_is_stored() {
+    let desk = Desk::well().await;
+    let worker = desk.open().await;
+    let (sender, events) = event_channel();
+    let work = Work { timeout: Duration::from_secs(2), ..task("converse", "1") };
+    let ended = desk.run_with(worker, work, Control::new(sender)).await;
+    let Outcome::Failed(failure) = ended.outcome else { panic!("{ended:?}") };
+    assert_eq!(failure.class, ErrorClass::Timeout);
+    let mut heard = heard(&events);
+    heard.retain(|event| event.kind() != EventKind::Log);
+    assert_eq!(heard, [EventBody::Session { id: "s-1".into() }], "nothing was said after it");
 }
 
 #[tokio::test]
