@@ -181,6 +181,8 @@ fn the_values_in_the_reference_are_the_defaults() {
     // Those without a default have an example.
     assert_eq!((shown.limits.queue_limit, shown.limits.key_concurrency), (Some(10_000), Some(2)));
     plain.limits = shown.limits.clone();
+    assert_eq!(shown.account.as_deref(), Some("claude"));
+    plain.account.clone_from(&shown.account);
     assert_eq!(shown.hooks.len(), 9, "one of each sort, for each outcome");
     let usual = good(&pool("on_failed.webhook = \"http://a/\""));
     for hook in &shown.hooks {
@@ -197,6 +199,8 @@ fn the_values_in_the_reference_are_the_defaults() {
         assert_eq!((plan.overlap, plan.missed), (Overlap::default(), Missed::default()), "{}", plan.name);
         assert_eq!(plan.task.overrides.resolve(&Overrides::NONE), Policy::default());
     }
+    assert_eq!(config.accounts.len(), 1);
+    config.accounts.clear();
     (config.store, config.name, config.pools, config.schedules) = (None, None, Vec::new(), Vec::new());
     assert!(config.prices.of("my-model").is_some(), "it has an example");
     config.prices = PriceTable::built_in();
@@ -357,6 +361,9 @@ fn one_value_of_a_pool_that_cannot_work_is_one_sentence() {
         ("kind.scan.grace = \"1s\"", "pool.shell.kind.scan.grace: unknown key"),
         ("kind.scan = 1", "pool.shell.kind.scan is 1, but must be a table"),
         ("concurrency.limit = 0", "pool.shell.concurrency.limit is 0"),
+        ("account = \"\"", "pool.shell.account must not be empty"),
+        ("[account.claude]\nconcurrency = 0", "account.claude.concurrency is 0"),
+        ("[account.claude]\ncap = 1", "account.claude.cap: unknown key"),
         ("unclassed = \"fatal\"", "unclassed is \"fatal\", but must be \"transient\" or \"permanent\""),
         ("stdin = \"file\"", "pool.shell.stdin is \"file\", but must be \"nothing\" or \"payload\""),
         ("keep_env = \"PATH\"", "pool.shell.keep_env is \"PATH\", but must be a list of strings"),
