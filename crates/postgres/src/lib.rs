@@ -8,7 +8,7 @@
 //!   `pools.rs`, `session_settings.rs`: connections. `param.rs`: typed parameters. `notifier.rs`: notifications between processes.
 //!   `liveness.rs`, `backend.rs`: the heartbeat connection, and detection of dead nodes.
 //!   [`PostgresTarget`]: the target of a move.
-//!   `inbox.rs`: tasks enqueued in a caller's own transaction. `fault.rs`: errors.
+//!   `inbox.rs`: tasks enqueued in a caller's own transaction. `fault.rs`: errors. `conformance.rs`: for the suite only.
 
 mod address;
 mod backend;
@@ -16,6 +16,8 @@ mod batches;
 mod cache;
 mod change_watch;
 mod commit_mark;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod conn;
 mod connect;
 mod counts;

@@ -52,7 +52,7 @@ use ostler_sql::queries::ListCall;
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    transactor: Arc<Transactor>,
+    pub(crate) transactor: Arc<Transactor>,
     enqueues: GroupCommit<Transactor, NewTask, Enqueued>,
     starts: GroupCommit<Transactor, Start, Fenced>,
     reports: GroupCommit<Transactor, Report, Finished>,
@@ -123,30 +123,6 @@ impl Postgres {
     pub async fn enqueue_in(&self, transaction: &Transaction<'_>, tasks: Vec<NewTask>) -> Result<(), Error> {
         self.bounds.check_tasks(&tasks)?;
         inbox::add(transaction, &self.transactor.names, &tasks).await.map_err(fault)?;
-        Ok(())
-    }
-
-    /// Marks a node as dead at once, as if its lease had expired.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
-    #[cfg(feature = "conformance")]
-    pub async fn kill(&self, session: SessionId) -> Result<(), Error> {
-        let conn = self.transactor.conn().await.map_err(fault)?;
-        let uid = crate::row::Uid::of(session.0);
-        let killed = conn.exec("UPDATE ostler.session SET expires_at = 0 WHERE uid = $1", &[&uid]).await;
-        killed.map(drop).map_err(fault)
-    }
-
-    /// Empties the store, as if it had just been created. Pending notifications are sent before.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
-    #[cfg(feature = "conformance")]
-    pub async fn clear(&self) -> Result<(), Error> {
-        let conn = self.transactor.conn().await.map_err(fault)?;
-        conn.batch(crate::schema::CLEAR).await.map_err(fault)?;
-        self.transactor.notifier.silent().await;
         Ok(())
     }
 }
