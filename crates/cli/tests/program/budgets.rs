@@ -41,7 +41,7 @@ const BUDGET: [&str; 9] = [
 ];
 
 /// A worker that pays what its payload says and notes it in a file, as a provider would bill it. It reports tokens, which the node prices:
-/// a dollar for a million. The first attempt of a task that hangs does not end.
+/// a dollar for a million. Tasks that run together wait for each other first; the first attempt of a task that hangs does not end.
 const WORKER: &str = r#"
 import os, time
 from ostler import worker
@@ -50,6 +50,8 @@ from ostler import worker
 def ask(payload, ctx):
     bills = os.open(os.environ["BILLS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(bills, b"%d\n" % payload["cents"])
+    while len(open(os.environ["BILLS"]).readlines()) < payload.get("together", 0):
+        time.sleep(0.01)
     ctx.usage(model="m", input_tokens=payload["cents"] * 10000)
     while payload.get("hangs") and ctx.attempt == 1:
         time.sleep(0.01)
@@ -121,10 +123,11 @@ fn eight_workers_spend_a_dollar_and_no_more_and_a_larger_budget_goes_on() {
 fn unequal_tasks_pass_a_budget_by_the_excess_of_those_in_flight_and_it_is_shown() {
     let place = Place::new();
     configure(&place, &place, 4, "budget = { total = \"$1\", reserve = \"$0.25\" }");
-    submit(&place, [40, 20, 30, 25, 10, 10].into_iter().map(|cents| json!({"cents": cents})));
+    let payload = |cents| json!({"cents": cents, "together": 4});
+    submit(&place, [40, 20, 30, 25, 10, 10].into_iter().map(payload));
     let _node = up(&place, &[]);
     let reached = paused(&place);
-    // Four quarters are reserved at first; what one of them leaves over is too little for a fifth.
+    // Four quarters are reserved when all four are in flight; what one of them leaves over is too little for a fifth.
     let (spent, over) =
         (billed(&place).iter().sum::<u64>(), reached["budget"]["over_usd"].as_f64().expect("a number"));
     assert_eq!((spent, (over * 100.0).round()), (115, 15.0));
