@@ -28,22 +28,24 @@ pub struct Folders {
 
 impl Folders {
     /// The working directory of a child whose task has no folder, as text.
-    pub(crate) fn start(&self) -> Option<String> {
+    #[must_use]
+    pub fn start(&self) -> Option<String> {
         self.start.as_deref().map(|path| path.to_string_lossy().into_owned())
     }
 }
 
+/// The folder of one task.
 #[derive(Clone, Debug)]
-pub(crate) struct TaskFolder {
+pub struct TaskFolder {
     /// The path given to the task.
-    pub(crate) path: String,
+    pub path: String,
     /// The folder itself, wherever the path leads later.
-    pub(crate) opened: Arc<OwnedFd>,
+    pub opened: Arc<OwnedFd>,
 }
 
 /// Which links are followed in the path of a folder that a task was submitted with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Links {
+pub enum Links {
     /// Those that no sandboxed child can have made.
     Trusted,
     /// None: the child gets the right to change the target, and earlier ones may have had a part of the path.
@@ -62,7 +64,7 @@ impl Links {
 
 /// Opens the folders of the tasks of one pool.
 #[derive(Debug)]
-pub(crate) struct TaskFolders {
+pub struct TaskFolders {
     each: Option<PathBuf>,
     guarded: Vec<PathBuf>,
     links: Links,
@@ -71,13 +73,17 @@ pub(crate) struct TaskFolders {
 }
 
 impl TaskFolders {
-    pub(crate) fn new(folders: &Folders, links: Links) -> Self {
+    #[must_use]
+    pub fn new(folders: &Folders, links: Links) -> Self {
         let Folders { start: _, each, guarded } = folders.clone();
         Self { each, guarded, links, root: Mutex::default() }
     }
 
     /// Returns the task's folder, if it has one. Creates it where needed.
-    pub(crate) fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
+    ///
+    /// # Errors
+    /// When there is none, and the task cannot run without it.
+    pub fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         if let Some(path) = &work.folder {
             let opened = self.given(Path::new(path))?;
             return Ok(Some(TaskFolder { path: path.clone(), opened }));

@@ -4,7 +4,8 @@
 //!   when the node itself is killed.
 //! - [`Command`]: the executor that runs one child per task. Its arguments come from templates, its stdout is the output.
 //! - [`Process`]: the executor of long-lived workers in any language, over a socket.
-//! - [`CommandKind`], [`ProcessKind`]: how a pool of either is read from the config. [`injection`]: data in program text.
+//! - [`CommandKind`], [`ProcessKind`]: how a pool of either is read from the config. [`children`]: keys that other kinds of children
+//!   share. [`injection`]: data in program text.
 //! - [`descriptors`]: file descriptor limits.
 //! - [`Gauge`]: memory pressure.
 //!
@@ -27,10 +28,12 @@ mod walk;
 mod worker;
 
 pub use argument::Argument;
+pub use command::verdict::not_spawned;
 pub use command::{
     Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
 };
-pub use folders::Folders;
-pub use kinds::{CommandKind, ProcessKind};
+pub use folders::{Folders, Links, TaskFolder, TaskFolders};
+pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
+pub use lines::{Lines, Tail};
 pub use memory::Gauge;
 pub use worker::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};

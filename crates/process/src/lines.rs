@@ -13,16 +13,17 @@ pub(crate) const CUT: &str = " … (cut)";
 
 /// The end of an output stream.
 #[derive(Debug, Default)]
-pub(crate) struct Tail(VecDeque<u8>);
+pub struct Tail(VecDeque<u8>);
 
 impl Tail {
-    pub(crate) fn take(&mut self, chunk: &[u8]) {
+    pub fn take(&mut self, chunk: &[u8]) {
         self.0.extend(&chunk[chunk.len().saturating_sub(TAIL_BYTES)..]);
         self.0.drain(..self.0.len().saturating_sub(TAIL_BYTES));
     }
 
     /// Returns the tail as text, if there is any.
-    pub(crate) fn text(&mut self) -> Option<String> {
+    #[must_use]
+    pub fn text(&mut self) -> Option<String> {
         let text = String::from_utf8_lossy(self.0.make_contiguous()).trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
@@ -53,7 +54,8 @@ fn names_an_error(line: &str) -> bool {
 }
 
 /// One output stream of an attempt, as log lines.
-pub(crate) struct Lines {
+#[derive(Debug)]
+pub struct Lines {
     events: EventSender,
     stream: LogStream,
     line: Vec<u8>,
@@ -61,7 +63,7 @@ pub(crate) struct Lines {
     left: usize,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum LogLine {
     Kept,
     /// The line is too long: its rest is dropped.
@@ -72,11 +74,12 @@ enum LogLine {
 
 impl Lines {
     /// Keeps at most `most` bytes.
-    pub(crate) const fn new(events: EventSender, stream: LogStream, most: usize) -> Self {
+    #[must_use]
+    pub const fn new(events: EventSender, stream: LogStream, most: usize) -> Self {
         Self { events, stream, line: Vec::new(), state: LogLine::Kept, left: most }
     }
 
-    pub(crate) fn take(&mut self, chunk: &[u8]) {
+    pub fn take(&mut self, chunk: &[u8]) {
         if matches!(self.state, LogLine::Over) {
             return;
         }
@@ -103,7 +106,7 @@ impl Lines {
     }
 
     /// Logs a last line without a newline.
-    pub(crate) fn finish(mut self) {
+    pub fn finish(mut self) {
         if !self.line.is_empty() {
             self.end_line();
         }

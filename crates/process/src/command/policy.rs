@@ -129,7 +129,8 @@ impl Default for Environment {
 
 impl Environment {
     /// The variables that are not inherited, with the secrets.
-    pub(crate) fn variables(&self, secrets: &Secrets) -> Vec<(String, String)> {
+    #[must_use]
+    pub fn variables(&self, secrets: &Secrets) -> Vec<(String, String)> {
         let secrets = secrets.iter().map(|secret| (secret.name().to_owned(), secret.expose().to_owned()));
         self.set.iter().cloned().chain(secrets).collect()
     }

@@ -59,7 +59,8 @@ pub(crate) fn hint(exit: Exit) -> Option<String> {
 }
 
 /// The failure of a child that could not be spawned.
-pub(crate) fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Failure {
+#[must_use]
+pub fn not_spawned(program: &str, folder: Option<&str>, error: &SpawnError) -> Failure {
     let (class, message) = match error {
         SpawnError::Refused { about: About::Program, error } => {
             (class(error), format!("\"{program}\" cannot be started: {error}"))

@@ -23,12 +23,12 @@ const FILE_SIZE: RangeInclusive<u64> = 1..=1 << 50;
 const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 
 /// When an attempt without a sign of life is stuck.
-pub(super) fn stuck_after(section: &mut Section<'_>) -> Option<Duration> {
+pub fn stuck_after(section: &mut Section<'_>) -> Option<Duration> {
     section.find("stuck_after")?.duration()
 }
 
 /// Where the children of a pool run.
-pub(super) fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
+pub fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
     let mut path = |key| section.find(key).and_then(|found| one_path(&found));
     let (start, all) = (path("folder"), path("folders"));
     Folders { start, each: all.map(|all| all.join(subfolder(pool))), guarded: Vec::new() }
@@ -44,7 +44,7 @@ fn one_path(found: &FoundValue<'_>) -> Option<PathBuf> {
 }
 
 /// The sandbox: none, the strictest, or as configured by a table.
-pub(super) fn sandbox(section: &mut Section<'_>) -> Option<Sandbox> {
+pub fn sandbox(section: &mut Section<'_>) -> Option<Sandbox> {
     let found = section.find("sandbox")?;
     match found.truth() {
         Some(true) => Some(Sandbox::default()),
@@ -93,7 +93,7 @@ fn paths(section: &mut Section<'_>, key: &'static str) -> Vec<PathBuf> {
 }
 
 /// Resolves relative paths from this folder.
-pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folder: &Path) {
+pub fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folder: &Path) {
     let listed = sandbox.into_iter().flat_map(|sandbox| sandbox.read.iter_mut().chain(&mut sandbox.write));
     for path in folders.start.iter_mut().chain(&mut folders.each).chain(listed) {
         let joined = folder.join(&path);
@@ -102,28 +102,28 @@ pub(super) fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folde
 }
 
 /// Hides these paths from the sandbox.
-pub(super) fn confine(sandbox: Option<&mut Sandbox>, hidden: &[PathBuf]) -> Result<(), String> {
+pub fn confine(sandbox: Option<&mut Sandbox>, hidden: &[PathBuf]) -> Result<(), String> {
     let Some(sandbox) = sandbox else { return Ok(()) };
     sandbox.hidden.extend_from_slice(hidden);
     sandbox.faults().first().map_or(Ok(()), |fault| Err(fault.to_string()))
 }
 
 /// What children in a sandbox may change.
-pub(super) fn writable<'a>(folders: &'a Folders, sandbox: Option<&'a Sandbox>) -> Vec<WritablePath<'a>> {
+pub fn writable<'a>(folders: &'a Folders, sandbox: Option<&'a Sandbox>) -> Vec<WritablePath<'a>> {
     let Some(sandbox) = sandbox else { return Vec::new() };
     let listed = sandbox.write.iter().map(|path| WritablePath { key: "sandbox.write", path });
     listed.chain(folders.each.iter().map(|path| WritablePath { key: "folders", path })).collect()
 }
 
 /// Runs the self-test of the sandbox.
-pub(super) async fn prove(sandbox: Option<&Sandbox>, context: BuildContext<'_>) -> Result<(), String> {
+pub async fn prove(sandbox: Option<&Sandbox>, context: BuildContext<'_>) -> Result<(), String> {
     let Some(sandbox) = sandbox else { return Ok(()) };
     let supervisor = context.need::<Supervisor>(SUPERVISOR).map_err(|error| error.to_string())?;
     prove_sandbox(supervisor, sandbox, &[PROBE], &[]).await.map_err(|error| error.to_string())
 }
 
 /// Openings in the sandbox that are wider than they look.
-pub(super) fn findings(pool: &str, sandbox: Option<&Sandbox>) -> Vec<PoolFinding> {
+pub fn findings(pool: &str, sandbox: Option<&Sandbox>) -> Vec<PoolFinding> {
     let Some(sandbox) = sandbox else { return Vec::new() };
     let key = |key: &str| format!("pool.{pool}.sandbox.{key}");
     let network = match sandbox.network {
@@ -155,7 +155,8 @@ pub(super) fn findings(pool: &str, sandbox: Option<&Sandbox>) -> Vec<PoolFinding
 }
 
 /// A pool's name as a folder name: slashes, percent signs and a leading dot are percent-encoded.
-fn subfolder(pool: &str) -> String {
+#[must_use]
+pub fn subfolder(pool: &str) -> String {
     let mut name = pool.replace('%', "%25").replace('/', "%2F");
     if name.starts_with('.') {
         name.replace_range(..1, "%2E");
@@ -163,15 +164,11 @@ fn subfolder(pool: &str) -> String {
     name
 }
 
-pub(super) fn bytes(found: Option<FoundValue<'_>>, most: u64) -> Option<usize> {
+pub fn bytes(found: Option<FoundValue<'_>>, most: u64) -> Option<usize> {
     usize::try_from(found?.size(1..=most)?).ok()
 }
 
-pub(super) fn environment(
-    pool: &PoolCommon<'_>,
-    section: &mut Section<'_>,
-    default: Environment,
-) -> Environment {
+pub fn environment(pool: &PoolCommon<'_>, section: &mut Section<'_>, default: Environment) -> Environment {
     let no_name = "the name of a variable consists of letters, digits and _";
     let keep = section.find("keep_env").and_then(|found| {
         let names = found.texts("[\"PATH\", \"HOME\"]")?;

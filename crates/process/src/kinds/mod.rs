@@ -3,7 +3,7 @@
 //! `command.rs` and `process.rs` read the keys of each, `children.rs` what both have: environment, folders, sandbox, stuck work. The
 //! `.toml` files are their parts of the commented default config.
 
-mod children;
+pub mod children;
 mod command;
 mod process;
 
@@ -13,6 +13,6 @@ pub use process::ProcessKind;
 /// The default of `max_workers` is the number of cores, but at most this.
 const MOST_BY_CORES: u32 = 10;
 /// The maximum of `max_log` in bytes.
-const MAX_LOG_BYTES: u64 = 1 << 30;
+pub const MAX_LOG_BYTES: u64 = 1 << 30;
 /// The supervisor, as a sentence names it.
-const SUPERVISOR: &str = "a supervisor of child processes";
+pub const SUPERVISOR: &str = "a supervisor of child processes";

@@ -195,13 +195,15 @@ impl Supervisor {
     }
 
     /// How often all children were killed because the node did not reset the timer in time.
-    pub(crate) fn lapses(&self) -> u64 {
+    #[must_use]
+    pub fn lapses(&self) -> u64 {
         self.lapses.load(Ordering::SeqCst)
     }
 
     /// The result of an attempt that began after this many lapses. A failure that a later lapse may have caused says nothing about
     /// the task, which is handed back.
-    pub(crate) fn unless_lapsed(&self, since: u64, ended: AttemptResult) -> AttemptResult {
+    #[must_use]
+    pub fn unless_lapsed(&self, since: u64, ended: AttemptResult) -> AttemptResult {
         match ended.outcome {
             Outcome::Failed(_) if self.lapses() != since => {
                 AttemptResult { slot: ended.slot, ..AttemptResult::handed_back() }
