@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{EventBody, Failure};
+use ostler_core::{Conversation, EventBody, Failure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,6 +33,14 @@ pub trait StepStore: Debug + Send + Sync {
     /// # Errors
     /// When it cannot be read.
     async fn previous_session(&self) -> Result<Option<String>, StepError>;
+
+    /// What each earlier attempt asked of a model and spent, in order.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    async fn earlier_conversations(&self) -> Result<Vec<Conversation>, StepError> {
+        Ok(Vec::new())
+    }
 
     /// Saves the value of a step: JSON text. It is durable when this returns.
     ///
@@ -97,6 +105,17 @@ impl Steps {
         match &self.0 {
             Some(store) => store.previous_session().await,
             None => Ok(None),
+        }
+    }
+
+    /// What each earlier attempt asked of a model and spent, in order.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn earlier_conversations(&self) -> Result<Vec<Conversation>, StepError> {
+        match &self.0 {
+            Some(store) => store.earlier_conversations().await,
+            None => Ok(Vec::new()),
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ostler_core::Conversation;
 use ostler_exec::{StepError, StepLookup, StepStore};
 use ostler_store::calls::{NewStep, Saved};
 use ostler_store::views::TaskRef;
@@ -32,6 +33,7 @@ struct Earlier {
     steps: HashMap<String, String>,
     /// The id of the last conversation.
     session: Option<String>,
+    conversations: Vec<Conversation>,
 }
 
 impl AttemptSteps {
@@ -60,7 +62,9 @@ impl AttemptSteps {
             Some(detail) if detail.task.token == self.lease.token => {
                 let session = detail.session_before(self.lease.token).map(str::to_owned);
                 let steps = detail.steps.into_iter().map(|step| (step.name, step.value)).collect();
-                Ok(Earlier { steps, session })
+                let earlier = detail.attempts.into_iter().filter(|attempt| attempt.token < self.lease.token);
+                let conversations = earlier.map(|attempt| attempt.conversation).collect();
+                Ok(Earlier { steps, session, conversations })
             }
             Some(_) | None => Err(StepError::Lost),
         }
@@ -91,6 +95,10 @@ impl StepStore for AttemptSteps {
 
     async fn previous_session(&self) -> Result<Option<String>, StepError> {
         Ok(self.earlier(&mut *self.known.lock().await).await?.session.clone())
+    }
+
+    async fn earlier_conversations(&self) -> Result<Vec<Conversation>, StepError> {
+        Ok(self.earlier(&mut *self.known.lock().await).await?.conversations.clone())
     }
 
     async fn save(&self, name: &str, value: &str) -> Result<(), StepError> {
