@@ -1,6 +1,6 @@
 //! Command-line agents (claude, codex, any other program): what to start, what their lines mean, why they ended, what they cost.
 //!
-//! Nothing in here does I/O, and nothing reads a clock. An executor spawns the process, moves the bytes, and does what the facts say:
+//! Only [`executor`] does I/O: it spawns the process, moves the bytes, and does what the facts say. All else is without I/O and clocks:
 //!
 //! ```text
 //! AgentSettings ──► Dialect::plan ──► LaunchPlan     program, arguments, environment, files, standard input
@@ -22,12 +22,15 @@
 //! - [`settings`], [`launch`], [`environment`]: how a run is started. [`version`]: whether the program can be used.
 //! - [`lines`], [`fact`], [`transcript`]: what it writes. [`ending`], [`reason`], [`reset`]: why it ended, and when it may go on.
 //! - [`price`]: what tokens cost. [`prompt`]: templates.
+//! - [`executor`]: runs them. [`AgentKind`]: how a pool of them is read from the config.
 
 pub mod dialect;
 pub mod ending;
 pub mod environment;
+pub mod executor;
 pub mod fact;
 mod json;
+mod kind;
 pub mod launch;
 pub mod lines;
 mod meter;
@@ -40,7 +43,9 @@ pub mod version;
 
 pub use dialect::{AgentRun, Dialect};
 pub use ending::{AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, StopCause, Trouble};
+pub use executor::{AgentBudget, AgentExecutor, AgentPolicy};
 pub use fact::{Fact, LimitWindow};
+pub use kind::AgentKind;
 pub use launch::{LaunchPlan, PlanError, PromptInput};
 pub use lines::LineSplitter;
 pub use ostler_core::price::{self, Price, PriceTable};

@@ -94,6 +94,11 @@ impl Meter {
         sums
     }
 
+    /// The same while the run goes on.
+    pub(crate) fn unreported_yet(&self) -> Vec<Usage> {
+        self.clone().unreported()
+    }
+
     /// The cost of the run so far, if it has changed. Without a price it is not known.
     fn cost(&mut self) -> Option<Fact> {
         let open = self.open.iter().map(|(_, usage)| usage);

@@ -110,8 +110,9 @@ impl Reason {
         match self {
             Self::Throttled | Self::UsageLimit { .. } => ErrorClass::RateLimited,
             Self::BadCredentials | Self::Billing => ErrorClass::QueueStop,
-            Self::Budget => ErrorClass::Budget,
-            Self::TurnLimit
+            // The budget of one task: the others of its queue have theirs.
+            Self::Budget
+            | Self::TurnLimit
             | Self::ContextTooLong
             | Self::OutputLimit
             | Self::Refused
@@ -183,6 +184,7 @@ impl Reason {
     pub(crate) const fn hint(self) -> Option<&'static str> {
         match self {
             Self::TurnLimit => Some("raise max_iterations, or make the task smaller"),
+            Self::Budget => Some("raise budget.per_task, or make the task smaller"),
             Self::ContextTooLong => Some("give it less to read"),
             Self::PermissionDenied => Some("allow the tool, or a permission that includes it"),
             Self::BadCredentials => Some("log in, or set the key of the agent"),
@@ -191,7 +193,6 @@ impl Reason {
             | Self::ServerError
             | Self::UsageLimit { .. }
             | Self::Billing
-            | Self::Budget
             | Self::OutputLimit
             | Self::Refused
             | Self::Schema

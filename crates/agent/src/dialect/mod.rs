@@ -4,7 +4,7 @@ mod claude;
 mod codex;
 mod command;
 
-use ostler_core::EventBody;
+use ostler_core::{EventBody, Usage};
 
 use crate::ending::{ProcessEnd, RunReport};
 use crate::fact::Fact;
@@ -26,6 +26,19 @@ pub enum Dialect {
     Command,
 }
 
+/// Where an agent finds its login: a key in a variable, or a file in the user's config folder.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoginPlace {
+    /// Variables with a key, the one that wins first.
+    pub(crate) keys: &'static [&'static str],
+    /// The variable that names the user's config folder.
+    pub(crate) folder_variable: &'static str,
+    /// The config folder in the home folder, without that variable.
+    pub(crate) folder: &'static str,
+    /// The file in it that has the login.
+    pub(crate) file: &'static str,
+}
+
 impl Dialect {
     pub const ALL: [Self; 4] = [Self::Claude, Self::Codex, Self::CodexExec, Self::Command];
 
@@ -43,6 +56,43 @@ impl Dialect {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// The program that is run, unless the settings name another.
+    #[must_use]
+    pub const fn program(self) -> Option<&'static str> {
+        match self {
+            Self::Claude => Some("claude"),
+            Self::Codex | Self::CodexExec => Some("codex"),
+            Self::Command => None,
+        }
+    }
+
+    /// Where the program finds its login; `None` if that is not known.
+    pub(crate) const fn login(self) -> Option<LoginPlace> {
+        match self {
+            Self::Claude => Some(LoginPlace {
+                keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
+                folder_variable: "CLAUDE_CONFIG_DIR",
+                folder: ".claude",
+                file: ".credentials.json",
+            }),
+            Self::Codex | Self::CodexExec => Some(LoginPlace {
+                keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
+                folder_variable: "CODEX_HOME",
+                folder: ".codex",
+                file: "auth.json",
+            }),
+            Self::Command => None,
+        }
+    }
+
+    /// Whether it can go on with an earlier conversation.
+    pub(crate) const fn resumes(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::CodexExec => true,
+            Self::Command => false,
+        }
     }
 
     /// How the names of its variables begin.
@@ -136,6 +186,15 @@ impl AgentRun {
         match &mut self.reader {
             Reader::Codex(server) => server.interrupt().into_iter().collect(),
             Reader::Claude(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
+        }
+    }
+
+    /// Usage that was seen and is not reported yet. Agents that report each request have none.
+    #[must_use]
+    pub fn unreported(&self) -> Vec<Usage> {
+        match &self.reader {
+            Reader::Claude(stream) => stream.unreported(),
+            Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
         }
     }
 

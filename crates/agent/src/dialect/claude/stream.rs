@@ -72,6 +72,10 @@ impl Stream {
         facts
     }
 
+    pub(in crate::dialect) fn unreported(&self) -> Vec<Usage> {
+        self.meter.unreported_yet()
+    }
+
     pub(in crate::dialect) fn end(self, end: &ProcessEnd<'_>) -> RunReport {
         let terminal = self.result.map(|result| {
             ending::judge(result, self.error.as_ref(), self.resets_at, self.schema.as_deref(), self.denials)

@@ -1,0 +1,188 @@
+//! The agent executor: an attempt is a conversation with an agent, held by one process after another under the supervisor.
+//!
+//! - `policy.rs`: the settings of a pool. `payload.rs`: those of a task. `schema.rs`: the form of an answer.
+//! - `home.rs`: where a conversation lives, and how the next attempt goes on with it. `login.rs`: whose login it uses.
+//! - `attempt.rs`: one attempt. `process.rs`: one process of it. `recorder.rs`: its transcript. `verdict.rs`: what follows.
+//! - `stagger.rs`: when it starts. `probe.rs`: whether the program can be used.
+
+mod attempt;
+mod home;
+pub(crate) mod login;
+pub(crate) mod payload;
+mod policy;
+pub(crate) mod probe;
+mod process;
+mod recorder;
+pub(crate) mod schema;
+mod stagger;
+mod verdict;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use jiff::tz::TimeZone;
+use ostler_core::Timestamp;
+use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
+use ostler_process::supervisor::Supervisor;
+use ostler_process::{Links, TaskFolders, children};
+use regex::Regex;
+use thiserror::Error;
+use tokio::sync::OnceCell;
+
+use crate::dialect::Dialect;
+use crate::launch::PlanError;
+use crate::prompt::{PromptError, PromptTemplate};
+use crate::settings::LinePatterns;
+use crate::version::VersionError;
+use attempt::AgentAttempt;
+use home::Homes;
+use login::node_env;
+pub use policy::{
+    AgentBudget, AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource,
+};
+use schema::AnswerSchema;
+use stagger::Stagger;
+
+/// The folder of all conversations, in the user's state folder.
+const STATE_FOLDER: &str = "ostler/agents";
+
+/// Executor that gives each task to an agent, whatever its kind.
+///
+/// The prompt goes to the agent's standard input, what it writes becomes the transcript, and what its stream and its exit say becomes the
+/// outcome. When it is to stop it is asked in its own words if it has some, then gets SIGTERM, and is killed after the grace period;
+/// whatever it has started is killed with it.
+#[derive(Debug)]
+pub struct AgentExecutor {
+    supervisor: Supervisor,
+    policy: AgentPolicy,
+    template: Option<PromptTemplate>,
+    schema: Option<AnswerSchema>,
+    patterns: LinePatterns,
+    folders: TaskFolders,
+    /// `None`: its agents keep no conversations.
+    homes: Option<Homes>,
+    stagger: Stagger,
+    /// Set when the program was found and is new enough.
+    probed: OnceCell<()>,
+    has_swept: AtomicBool,
+    now: fn() -> Timestamp,
+    zone: TimeZone,
+}
+
+/// Why a policy cannot be used.
+#[derive(Debug, Error)]
+pub enum AgentPolicyError {
+    #[error("prompt: {0}")]
+    Prompt(#[from] PromptError),
+    #[error("schema: {0}")]
+    Schema(String),
+    #[error("{0}: {1}")]
+    Pattern(&'static str, regex::Error),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("there is no folder for conversations: set config_folders, or one of XDG_STATE_HOME and HOME")]
+    NoFolder,
+}
+
+impl AgentExecutor {
+    /// Creates an executor that runs agents by this policy, as children of this supervisor. `now` is the wall clock, for the times at
+    /// which usage limits reset.
+    ///
+    /// # Errors
+    /// When the policy is not valid, or its schema cannot be read.
+    pub fn new(
+        supervisor: Supervisor,
+        policy: AgentPolicy,
+        now: fn() -> Timestamp,
+    ) -> Result<Self, AgentPolicyError> {
+        if policy.dialect == Dialect::Command && policy.command.is_empty() {
+            return Err(PlanError::NoCommand.into());
+        }
+        let pattern = |name, text: &Option<String>| {
+            let read = text.as_deref().map(Regex::new).transpose();
+            read.map_err(|error| AgentPolicyError::Pattern(name, error))
+        };
+        let patterns = LinePatterns {
+            cost: pattern("cost_pattern", &policy.cost_pattern)?,
+            session: pattern("session_pattern", &policy.session_pattern)?,
+        };
+        let homes = if policy.dialect.resumes() {
+            let all =
+                policy.config_folders.clone().or_else(state_folder).ok_or(AgentPolicyError::NoFolder)?;
+            Some(Homes::new(all.join(children::subfolder(&policy.pool))))
+        } else {
+            None
+        };
+        Ok(Self {
+            template: policy.prompt.as_deref().map(PromptTemplate::new).transpose()?,
+            schema: policy
+                .schema
+                .as_ref()
+                .map(SchemaSource::read)
+                .transpose()
+                .map_err(AgentPolicyError::Schema)?,
+            folders: TaskFolders::new(&policy.folders, Links::Trusted),
+            stagger: Stagger::new(policy.stagger),
+            probed: OnceCell::new(),
+            has_swept: AtomicBool::new(false),
+            zone: TimeZone::system(),
+            supervisor,
+            patterns,
+            homes,
+            now,
+            policy,
+        })
+    }
+
+    /// Looks once whether the program can be used. A program that cannot is looked at again with the next attempt.
+    async fn ready(&self) -> Result<(), VersionError> {
+        self.probed.get_or_try_init(|| probe::program_version(&self.policy)).await.copied()
+    }
+
+    /// Removes conversations that were not used for long: once in the life of an executor, beside its work.
+    fn sweep(&self) {
+        if let Some(homes) = self.homes.clone()
+            && !self.has_swept.swap(true, Ordering::Relaxed)
+        {
+            drop(tokio::task::spawn_blocking(move || homes.sweep()));
+        }
+    }
+}
+
+impl SchemaSource {
+    pub(crate) fn read(&self) -> Result<AnswerSchema, String> {
+        match self {
+            Self::Inline(schema) => AnswerSchema::new(schema),
+            Self::File(path) => {
+                let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+                let text = std::fs::read(path).map_err(|error| named(&error))?;
+                let schema = serde_json::from_slice(&text).map_err(|error| named(&error))?;
+                AnswerSchema::new(&schema).map_err(|error| named(&error))
+            }
+        }
+    }
+}
+
+fn state_folder() -> Option<PathBuf> {
+    let folder = |name| node_env(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state?.join(STATE_FOLDER))
+}
+
+#[async_trait]
+impl Executor for AgentExecutor {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    async fn run(&self, work: Work, control: Control) -> AttemptResult {
+        if control.cancel.is_cancelled() {
+            return AttemptResult::cancelled();
+        }
+        self.sweep();
+        let lapses = self.supervisor.lapses();
+        let ended = AgentAttempt::new(self, &work, &control).run().await;
+        self.supervisor.unless_lapsed(lapses, ended)
+    }
+}
