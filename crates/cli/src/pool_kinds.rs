@@ -1,7 +1,8 @@
 //! The list of pool kinds: each word that `executor = "…"` may be. A new kind is one line here.
 
+use ostler_agent::AgentKind;
 use ostler_config::PoolKind;
 use ostler_process::{CommandKind, ProcessKind};
 
 /// The example of the first one shows the keys of all pools.
-pub(crate) const POOL_KINDS: &[&dyn PoolKind] = &[&CommandKind, &ProcessKind];
+pub(crate) const POOL_KINDS: &[&dyn PoolKind] = &[&CommandKind, &ProcessKind, &AgentKind];

@@ -20,7 +20,7 @@ const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// The default of `scale_up_at`.
 const SCALE_UP_AT: u32 = 1;
 /// Planned executors.
-const LATER: [&str; 4] = ["agent", "llm", "http", "isolate"];
+const LATER: [&str; 3] = ["llm", "http", "isolate"];
 /// Executors that need Rust functions, and are for programs that use the library.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
 

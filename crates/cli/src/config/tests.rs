@@ -1,5 +1,6 @@
 //! The config as a whole: what is accepted, what is refused, and that the reference is right.
 
+mod agents;
 mod process;
 mod sandbox;
 mod schedules;
@@ -171,8 +172,9 @@ fn the_reference_as_it_stands_changes_nothing() {
 #[test]
 fn the_values_in_the_reference_are_the_defaults() {
     let mut config = good(&in_force());
-    let [workers, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    let [workers, agents, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     assert_eq!(*workers, plain_workers(), "and what has no default has an example");
+    assert_eq!(*agents, agents::plain());
     let plain =
         good("[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]");
     let mut plain = plain.pools.into_iter().next().expect("there is a pool");
@@ -224,7 +226,7 @@ fn every_key_there_is_stands_in_the_reference() {
     document(&reading, &text, POOL_KINDS);
     let asked = reading.asked();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
-    // There are three schedules, for the three kinds of recurrence, and two pools: each key is in one of them.
+    // There are three schedules, for the three kinds of recurrence, and three pools: each key is in one of them.
     let sort = |key: &str| match key.splitn(3, '.').collect::<Vec<_>>().as_slice() {
         [table @ ("schedule" | "pool"), _, rest] => format!("{table}.*.{rest}"),
         _ => key.to_owned(),
@@ -269,8 +271,8 @@ fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
     let with =
         |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
     assert_eq!(
-        with("agent"),
-        "ostler.toml:2: pool.reviews.executor \"agent\" is not supported in this version; available: command, process"
+        with("llm"),
+        "ostler.toml:2: pool.reviews.executor \"llm\" is not supported in this version; available: command, process, agent"
     );
     assert!(with("inline").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("thread").contains("runs Rust functions, and is only for programs that use the library"));
@@ -494,7 +496,7 @@ fn everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
         "shutdown_timeout = 5\n",
         "lease = { ttl = \"1s\", heartbeat = \"1s\" }\n",
         "keep = { completd = \"1d\" }\n",
-        "[pool.a]\nexecutor = \"agent\"\nmax_workers = 0\n",
+        "[pool.a]\nexecutor = \"llm\"\nmax_workers = 0\n",
         "[pool.b]\nexecutor = \"command\"\ncommand = []\ntimeout = 0\nretry = { attempts = 0, base = 1 }\n",
     ));
     let numbers: Vec<&str> = lines.iter().filter_map(|line| line.split(':').nth(1)).collect();

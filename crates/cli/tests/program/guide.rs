@@ -167,6 +167,7 @@ macro_rules! pages {
 }
 
 pages! {
+    the_guide_to_agents_prints_what_it_says: "docs/guide/agents.md",
     the_guide_to_the_command_line_prints_what_it_says: "docs/guide/command-line.md",
     the_guide_to_accounts_prints_what_it_says: "docs/guide/accounts.md",
     the_guide_to_failures_prints_what_it_says: "docs/guide/failures.md",

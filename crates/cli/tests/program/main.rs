@@ -6,6 +6,7 @@
 
 mod accounts;
 mod act;
+mod agents;
 mod away;
 mod bad_input;
 mod bar;

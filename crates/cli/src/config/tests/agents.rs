@@ -1,0 +1,54 @@
+//! Pools of agents in the config: their defaults, and the account that follows from them.
+
+use std::time::Duration;
+
+use ostler_agent::executor::AgentPolicy;
+use ostler_core::Cost;
+
+use super::{PoolSettings, good, policy};
+
+/// A pool of agents with only the required keys, and the reference's examples for keys that have no default.
+pub(super) fn plain() -> PoolSettings {
+    let text = r#"
+        [pool.reviews]
+        executor = "agent"
+        agent = "claude"
+        command = ["npx", "claude"]
+        prompt = "Review {{ file }}"
+        model = "claude-sonnet-4-5"
+        schema = { type = "object", required = ["score"] }
+        mcp_config = "{\"mcpServers\":{}}"
+        setting_sources = "project"
+        base_url = "http://127.0.0.1:8080"
+        account = "team"
+        budget = { per_task = "$1", per_day = "$50", total = "$500" }
+        config_folders = "agents"
+        cost_pattern = "cost: (.*)"
+        session_pattern = "session: (.*)"
+    "#;
+    good(text).pools.into_iter().next().expect("there is a pool")
+}
+
+#[test]
+fn agents_have_four_workers_ten_minutes_and_slow_retries() {
+    let config = good("[pool.reviews]\nexecutor = \"agent\"\nagent = \"claude\"");
+    let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    assert_eq!((pool.scale.min, pool.scale.max), (1, 4));
+    let said = pool.overrides;
+    assert_eq!((said.timeout, said.base), (Some(Duration::from_secs(600)), Some(Duration::from_secs(30))));
+    let agents: &AgentPolicy = policy(pool);
+    assert_eq!((agents.max_turns, agents.idle_watchdog), (50, Duration::from_secs(180)));
+    let account = pool.executor.account().expect("an agent has an account");
+    assert!(account.starts_with("claude"), "{account}");
+}
+
+#[test]
+fn an_account_and_budgets_are_as_the_file_says() {
+    let pool = plain();
+    let agents: &AgentPolicy = policy(&pool);
+    assert_eq!(pool.executor.account().as_deref(), Some("team"));
+    assert_eq!(agents.budget.per_task, Cost::from_usd(1.0));
+    assert_eq!((agents.budget.per_day, agents.budget.total), (Cost::from_usd(50.0), Cost::from_usd(500.0)));
+    let plain = good("[pool.x]\nexecutor = \"command\"\ncommand = [\"true\"]");
+    assert_eq!(plain.pools[0].executor.account(), None);
+}

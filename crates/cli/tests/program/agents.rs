@@ -1,0 +1,153 @@
+//! Pools of agents, with the real program and a stand-in for claude.
+
+use ostler_testkit::ProcessSignal;
+use serde_json::{Value, json};
+
+use crate::ostler::{Place, Running};
+use crate::workers::until;
+
+const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
+
+/// A place whose node has a pool "reviews" of agents, with these lines.
+fn place(lines: &str) -> Place {
+    let place = Place::new();
+    let log = place.folder().join("log");
+    let config = format!(
+        "[lease]\nttl = \"5s\"\nheartbeat = \"100ms\"\npoll = \"200ms\"\n[pool.reviews]\nexecutor = \"agent\"\nagent = \"claude\"\n\
+         command = [\"python3\", \"{STAND_IN}\"]\nconfig_folders = \"agents\"\nenv = {{ STAND_IN_LOG = \"{}\" }}\n\
+         retry = {{ base = \"10ms\" }}\n{lines}\n",
+        log.display()
+    );
+    place.write("ostler.toml", config);
+    place
+}
+
+fn up(place: &Place) -> Running {
+    let mut command = place.command(["up"]);
+    command.env("HOME", place.folder()).env("OPENAI_API_KEY", "of another agent");
+    let node = Running::start(command);
+    assert!(node.line().contains("ready"));
+    node
+}
+
+fn submit(place: &Place, prompt: &str, words: &[&str]) -> String {
+    let payload = json!(prompt).to_string();
+    place.done([&["submit", "reviews", "review", "--payload", &payload], words].concat()).trim().to_owned()
+}
+
+/// The lines of the stand-in's log.
+fn log(place: &Place) -> Vec<Value> {
+    let text = std::fs::read_to_string(place.folder().join("log")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn logged(place: &Place, field: &str) -> Value {
+    until(field, || log(place).into_iter().find(|line| line.get(field).is_some()))
+}
+
+fn is_gone(pid: &Value) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn an_agent_answers_and_its_transcript_and_its_cost_are_kept() {
+    let place = place("");
+    let _node = up(&place);
+    let id = submit(&place, "[[text]] please", &["--key", "one"]);
+    let task = until("it is done", || {
+        let task = place.json(["show", &id]);
+        (task["state"] == "completed").then_some(task)
+    });
+    assert_eq!(task["output"], "Hello.");
+    let attempt = &task["attempts"][0];
+    assert_eq!(attempt["session_id"], log(&place)[0]["session"]);
+    assert!(attempt["cost_usd"].as_f64().is_some_and(|usd| usd > 0.0), "{attempt}");
+    let shown = place.done(["logs", &id]);
+    assert!(shown.contains("[[text]] please") && shown.contains("Hello."), "{shown}");
+    let env = submit(&place, "[[who]]", &["--wait"]);
+    assert!(!env.contains("of another agent") && !env.contains("OPENAI_API_KEY"), "{env}");
+}
+
+#[test]
+fn the_conversation_goes_on_after_the_death_of_the_node() {
+    let place = place("max_workers = 1");
+    let node = up(&place);
+    let gate = place.folder().join("gate");
+    let id = submit(&place, &format!("[[gate {}]]", gate.display()), &[]);
+    let first = logged(&place, "waits");
+    node.signal(ProcessSignal::KILL);
+    drop(node);
+    until("the agent died with its node", || is_gone(&first["pid"]).then_some(()));
+    let _node = up(&place);
+    let task = until("it is done", || {
+        let task = place.json(["show", &id]);
+        (task["state"] == "completed").then_some(task)
+    });
+    assert_eq!(task["output"], "Prompts: 2, last: Go on.");
+    let sessions: Vec<&Value> =
+        task["attempts"].as_array().expect("a list").iter().map(|one| &one["session_id"]).collect();
+    assert_eq!(sessions, [&first["session"], &first["session"]], "{task}");
+    let requests = log(&place).into_iter().filter(|line| line.get("prompt").is_some()).count();
+    assert_eq!(requests, 2, "the one in flight at the death, and the one that goes on");
+    let shown = place.done(["logs", &id]);
+    assert!(shown.contains("resumes the conversation") && shown.contains("It begins."), "{shown}");
+}
+
+#[test]
+fn a_cancelled_task_ends_its_agent() {
+    let place = place("");
+    let _node = up(&place);
+    let id = submit(&place, "[[stop]]", &[]);
+    let agent = logged(&place, "waits");
+    place.done(["cancel", &id]);
+    until("it is cancelled", || (place.json(["show", &id])["state"] == "cancelled").then_some(()));
+    assert!(is_gone(&agent["pid"]));
+}
+
+#[test]
+fn a_missing_agent_is_named_by_the_doctor_and_stops_its_queue() {
+    let place = Place::new();
+    let config = "[pool.reviews]\nexecutor = \"agent\"\nagent = \"codex\"\ncommand = [\"no-such-codex\"]\nconfig_folders = \"agents\"\n";
+    place.write("ostler.toml", config);
+    let sentence = "`no-such-codex` is not installed, or not on the PATH: install Codex, or set `command` to where it is";
+    let _node = up(&place);
+    let id = submit(&place, "hello", &[]);
+    let queue = until("the queue is paused", || {
+        let ran = place.run(["doctor"]);
+        ran.out.contains(sentence).then_some(ran.out)
+    });
+    assert!(queue.contains("reviews"), "{queue}");
+    let task = until("it waits", || {
+        let task = place.json(["show", &id]);
+        task.to_string().contains("no-such-codex").then_some(task)
+    });
+    assert_eq!(task["state"], "queued", "no attempt was spent: {task}");
+}
+
+#[test]
+fn a_config_of_agents_is_checked_key_by_key() {
+    let place = Place::new();
+    for (lines, sentence) in [
+        ("", "pool.reviews.agent is missing: \"claude\", \"codex\", \"codex-exec\" or \"command\""),
+        ("agent = \"gemini\"", "pool.reviews.agent is \"gemini\", but must be \"claude\" or \"codex\""),
+        ("agent = \"command\"", "pool.reviews.command is missing: the program that reads a prompt"),
+        (
+            "agent = \"claude\"\nprompt = \"{{ x\"",
+            "pool.reviews.prompt is not a template: line 1 of the prompt",
+        ),
+        (
+            "agent = \"claude\"\nbudget.per_task = \"1\"",
+            "pool.reviews.budget.per_task is \"1\", but must be an amount such as \"$1.50\"",
+        ),
+        ("agent = \"claude\"\nschema = { type = \"nonsense\" }", "pool.reviews.schema is not a JSON schema"),
+        ("agent = \"claude\"\nkey_variable = \"MY_KEY\"", "pool.reviews.key_variable is not read by claude"),
+        (
+            "agent = \"claude\"\nmax_iteration = 3",
+            "pool.reviews.max_iteration: unknown key; did you mean max_iterations?",
+        ),
+    ] {
+        place.write("ostler.toml", format!("[pool.reviews]\nexecutor = \"agent\"\n{lines}\n"));
+        place.refused(["config", "--check"], 2, sentence);
+    }
+}
