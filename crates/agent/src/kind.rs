@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_config::{
     BuildContext, BuildError, FindingLevel, FoundValue, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
-    PoolSpec, Section,
+    PoolSpec, Section, TaskBudgets,
 };
-use ostler_core::{Cost, Overrides, Timestamp};
+use ostler_core::{Overrides, Timestamp};
 use ostler_exec::{Executor, is_variable_name};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{MAX_LOG_BYTES, SUPERVISOR, children};
@@ -20,7 +20,7 @@ use crate::executor::login::{Login, node_env};
 use crate::executor::payload::{DENIALS, PERMISSIONS, TURNS};
 use crate::executor::probe::program_version;
 use crate::executor::schema::AnswerSchema;
-use crate::executor::{AgentBudget, AgentExecutor, AgentPolicy, SchemaSource};
+use crate::executor::{AgentExecutor, AgentPolicy, SchemaSource};
 use crate::prompt::PromptTemplate;
 use crate::settings::{ModelProvider, Permission, ToolRules};
 
@@ -45,6 +45,10 @@ impl PoolKind for AgentKind {
     fn defaults(&self) -> PoolDefaults {
         let overrides = Overrides { timeout: Some(TIMEOUT), base: Some(RETRY_BASE), ..Overrides::NONE };
         PoolDefaults { min_workers: 1, max_workers: MAX_WORKERS, overrides }
+    }
+
+    fn task_budgets(&self) -> TaskBudgets {
+        TaskBudgets::Enforced
     }
 
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
@@ -89,8 +93,8 @@ impl PoolKind for AgentKind {
                 .and_then(|found| found.duration())
                 .unwrap_or(default.idle_watchdog),
             stagger: section.find("stagger").and_then(|found| found.duration()).unwrap_or(default.stagger),
-            account: text(section, "account"),
-            budget: budget(section),
+            max_task_cost: pool.max_task_cost,
+            prices: pool.prices.clone(),
             extra: texts(section, "extra", "[\"--flag=value\"]"),
             environment: children::environment(pool, section, default.environment.clone()),
             secrets: pool.secrets.clone(),
@@ -143,6 +147,26 @@ impl PoolSpec for AgentPolicy {
             Vec::new()
         } else {
             self.program().map(str::to_owned).into_iter().collect()
+        }
+    }
+
+    fn unpriced(&self) -> Option<String> {
+        match (self.dialect, &self.model) {
+            (Dialect::Command, _) if self.cost_pattern.is_none() => {
+                Some("\"cost_pattern\" is missing, so that nothing says what its work costs".to_owned())
+            }
+            (Dialect::Command, _) | (Dialect::Claude, None) => None,
+            (Dialect::Codex | Dialect::CodexExec, None) => {
+                Some("codex does not say what it costs: set \"model\"".to_owned())
+            }
+            (Dialect::Claude | Dialect::Codex | Dialect::CodexExec, Some(model)) => {
+                let is_known = self.prices.of(model).is_some();
+                (!is_known).then(|| {
+                    format!(
+                        "the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]"
+                    )
+                })
+            }
         }
     }
 
@@ -203,8 +227,7 @@ impl PoolSpec for AgentPolicy {
 
     fn account(&self) -> Option<String> {
         // The account of a program that is not known is not known either.
-        let usual = || self.dialect.login().map(|_| Login::of(self, &node_env).account(self.dialect));
-        self.account.clone().or_else(usual)
+        self.dialect.login().map(|_| Login::of(self, &node_env).account(self.dialect))
     }
 
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
@@ -271,24 +294,4 @@ fn provider(section: &mut Section<'_>, dialect: Option<Dialect>) -> Option<Model
     });
     let key_variable = key_variable.or_else(|| usual.map(str::to_owned))?;
     base_url.map(|base_url| ModelProvider { base_url, key_variable })
-}
-
-fn budget(section: &mut Section<'_>) -> AgentBudget {
-    let mut table = section.section("budget");
-    let mut amount = |key| table.find(key).and_then(|found| dollars(&found));
-    let budget =
-        AgentBudget { per_task: amount("per_task"), per_day: amount("per_day"), total: amount("total") };
-    table.close(&[]);
-    budget
-}
-
-fn dollars(found: &FoundValue<'_>) -> Option<Cost> {
-    let text = found.text()?;
-    let amount = text.trim().strip_prefix('$').and_then(|amount| amount.trim().parse().ok());
-    match amount.and_then(Cost::from_usd) {
-        Some(cost) if cost > Cost::default() => Some(cost),
-        Some(_) | None => {
-            found.refuse(format!("is {}, but must be an amount such as \"$1.50\"", found.shown()))
-        }
-    }
 }

@@ -43,7 +43,7 @@ pub mod version;
 
 pub use dialect::{AgentRun, Dialect};
 pub use ending::{AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, StopCause, Trouble};
-pub use executor::{AgentBudget, AgentExecutor, AgentPolicy};
+pub use executor::{AgentExecutor, AgentPolicy};
 pub use fact::{Fact, LimitWindow};
 pub use kind::AgentKind;
 pub use launch::{LaunchPlan, PlanError, PromptInput};

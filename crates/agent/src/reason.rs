@@ -108,7 +108,8 @@ impl Reason {
     #[must_use]
     pub const fn class(self) -> ErrorClass {
         match self {
-            Self::Throttled | Self::UsageLimit { .. } => ErrorClass::RateLimited,
+            Self::Throttled => ErrorClass::RateLimited,
+            Self::UsageLimit { .. } => ErrorClass::UsageLimit,
             Self::BadCredentials | Self::Billing => ErrorClass::QueueStop,
             // The budget of one task: the others of its queue have theirs.
             Self::Budget

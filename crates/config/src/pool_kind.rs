@@ -180,7 +180,7 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// A model that it uses and whose price is not known. A pool with a budget cannot have one: what it spends would not be counted.
+    /// Why it is not known what its work costs, if so: such a pool cannot have a budget.
     fn unpriced(&self) -> Option<String> {
         None
     }

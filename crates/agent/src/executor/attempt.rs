@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{Cost, ErrorClass, EventBody, Failure, Usage, add_usage};
+use ostler_core::{Cost, ErrorClass, EventBody, Failure, Usage, UsageSource, add_usage};
 use ostler_exec::{AttemptResult, Control, Work};
 use ostler_process::supervisor::{Child, Launch, Socket, SpawnError, Stdin, Variables};
 use ostler_process::{TaskFolder, not_spawned};
@@ -110,7 +110,7 @@ impl<'a> AgentAttempt<'a> {
                 AfterRun::Another(next) => turn = next,
                 AfterRun::End(ended, follow_up) => {
                     recorder.ended(follow_up);
-                    return Ok(ended);
+                    return Ok(AttemptResult { reading: recorder.take_reading(), ..ended });
                 }
             }
             recorder.next_run();
@@ -140,7 +140,7 @@ impl<'a> AgentAttempt<'a> {
     /// A budget is worth nothing if it is not known what a model costs.
     fn priced(&self, task: &AgentTask) -> Result<(), Early> {
         let policy = &self.executor.policy;
-        match (&task.model, policy.budget.per_task) {
+        match (&task.model, policy.max_task_cost) {
             (Some(model), Some(_)) if policy.dialect.resumes() && policy.prices.of(model).is_none() => {
                 let message = format!("budget.per_task is set, and the price of {model} is not known");
                 Err(AttemptResult::failed_with(ErrorClass::Permanent, message).into())
@@ -171,7 +171,7 @@ impl<'a> AgentAttempt<'a> {
 
     /// Limits of the task, which go on over its attempts and its processes.
     fn check_limits(&self, task: &AgentTask, recorder: &Recorder) -> Result<(), Early> {
-        let (most, cost) = (self.executor.policy.budget.per_task, recorder.cost());
+        let (most, cost) = (self.executor.policy.max_task_cost, recorder.cost());
         let trouble = if let Some(most) = most.filter(|most| cost >= *most) {
             Trouble::new(Reason::Budget, format!("the task has cost {cost}, and its budget is {most}"))
         } else if recorder.turns() >= task.max_turns {
@@ -248,7 +248,7 @@ impl<'a> AgentAttempt<'a> {
         let limits = ProcessLimits {
             deadline: self.deadline,
             grace: self.work.grace,
-            budget: executor.policy.budget.per_task,
+            budget: executor.policy.max_task_cost,
         };
         let (control, policy) = (self.control, &executor.policy);
         let followed =
@@ -321,7 +321,7 @@ impl<'a> AgentAttempt<'a> {
 
 /// Usage that was seen, and that the agent did not come to report.
 fn estimated(usage: Usage) -> Usage {
-    usage
+    Usage { source: UsageSource::Estimated, ..usage }
 }
 
 fn away(error: impl std::fmt::Display) -> AttemptResult {

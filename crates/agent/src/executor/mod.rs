@@ -38,9 +38,7 @@ use crate::version::VersionError;
 use attempt::AgentAttempt;
 use home::Homes;
 use login::node_env;
-pub use policy::{
-    AgentBudget, AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource,
-};
+pub use policy::{AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource};
 use schema::AnswerSchema;
 use stagger::Stagger;
 

@@ -46,9 +46,8 @@ pub struct AgentPolicy {
     pub provider: Option<ModelProvider>,
     pub idle_watchdog: Duration,
     pub stagger: Duration,
-    /// Whose usage limits it shares; `None`: those of its credentials.
-    pub account: Option<String>,
-    pub budget: AgentBudget,
+    /// On one task, over all of its attempts: an attempt that passes it is stopped.
+    pub max_task_cost: Option<Cost>,
     pub extra: Vec<String>,
     /// Variables beside those that an agent of this dialect always has.
     pub environment: Environment,
@@ -69,15 +68,6 @@ pub struct AgentPolicy {
 pub enum SchemaSource {
     File(PathBuf),
     Inline(Value),
-}
-
-/// How much money may be spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentBudget {
-    /// On one task, over all of its attempts: an attempt that passes it is stopped.
-    pub per_task: Option<Cost>,
-    pub per_day: Option<Cost>,
-    pub total: Option<Cost>,
 }
 
 impl AgentPolicy {
@@ -101,8 +91,7 @@ impl AgentPolicy {
             provider: None,
             idle_watchdog: IDLE_WATCHDOG,
             stagger: STAGGER,
-            account: None,
-            budget: AgentBudget::default(),
+            max_task_cost: None,
             extra: Vec::new(),
             environment: Environment { keep: Vec::new(), set: Vec::new() },
             secrets: Secrets::default(),

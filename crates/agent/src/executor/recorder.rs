@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 
-use ostler_core::{Cost, EventBody, Usage, add_usage};
+use ostler_core::{AccountReading, Cost, EventBody, Usage, add_usage};
 use ostler_exec::{EventSender, Sent};
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ pub(super) struct Recorder {
     cost_before: Cost,
     turns_before: u32,
     has_warned: bool,
+    /// What was last said of the allowance of the account.
+    reading: Option<AccountReading>,
     has_failed_to_keep: bool,
     run: RunState,
 }
@@ -75,6 +77,7 @@ impl Recorder {
             cost_before,
             turns_before,
             has_warned: false,
+            reading: None,
             has_failed_to_keep: false,
             run: RunState::default(),
         }
@@ -192,6 +195,11 @@ impl Recorder {
         self.keep(|home| home.has_seen(usage, elapsed));
     }
 
+    /// What was last said of the allowance of the account.
+    pub(super) fn take_reading(&mut self) -> Option<AccountReading> {
+        self.reading.take()
+    }
+
     /// The attempt came to an end.
     pub(super) fn ended(&mut self, next: FollowUp) {
         self.keep(|home| home.has_ended(next));
@@ -255,8 +263,13 @@ impl Recorder {
         }
     }
 
-    /// Says once that the wall is near.
+    /// Keeps what is said of the allowance, and warns once that the wall is near.
     fn limit(&mut self, window: &LimitWindow) {
+        if let Some(used) = window.utilization {
+            let utilization_permille = (used.clamp(0.0, 1.0) * 1000.0).round() as u32;
+            let (window, resets_at) = (window.name.clone(), window.resets_at);
+            self.reading = Some(AccountReading { window, utilization_permille, resets_at });
+        }
         let how = match window.state {
             LimitState::Open => return,
             LimitState::Near => "near",

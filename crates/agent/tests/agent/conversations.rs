@@ -97,7 +97,7 @@ async fn limits_of_a_task_go_on_over_its_attempts() {
     let session = first(&bench, "[[words 3]]").await.sessions().remove(0);
     let most = bench.run_after(&json!("[[words 3]]"), earlier(&session, 0.1)).await;
     assert!(most.failure().message.contains("it made 3 model requests"), "{:?}", most.failure());
-    bench.policy.budget.per_task = Cost::from_usd(1.0);
+    bench.policy.max_task_cost = Cost::from_usd(1.0);
     let spent = bench.run_after(&json!("[[text]]"), earlier("another", 1.5)).await;
     assert!(
         spent.failure().message.contains("has cost $1.50, and its budget is $1.00"),

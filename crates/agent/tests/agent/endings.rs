@@ -61,7 +61,7 @@ async fn a_cancelled_agent_ends_and_one_that_lost_its_lease_is_killed_at_once() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_passes_the_budget_of_its_task_is_stopped() {
     let mut bench = Bench::claude().await;
-    bench.policy.budget.per_task = Cost::from_usd(1.0);
+    bench.policy.max_task_cost = Cost::from_usd(1.0);
     let ran = bench.run(&json!("[[dear]]")).await;
     let failure = ran.failure();
     assert_eq!(failure.class, ErrorClass::Permanent, "{failure:?}");

@@ -66,13 +66,10 @@ fn read(
     let common = PoolCommon { name: &name, grace, output_limit, secrets: &secrets, prices, max_task_cost };
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
-    if limits.budget.is_some()
-        && let Some(model) = executor.unpriced()
+    if (limits.budget.is_some() || max_task_cost.is_some())
+        && let Some(why) = executor.unpriced()
     {
-        section.fault(
-            "budget",
-            format!("cannot be kept: the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]"),
-        );
+        section.fault("budget", format!("cannot be kept: {why}"));
     }
     section.close(&[]);
     named.ok()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_agent::executor::AgentPolicy;
 use ostler_core::Cost;
 
-use super::{PoolSettings, good, policy};
+use super::{PoolSettings, fault, good, policy};
 
 /// A pool of agents with only the required keys, and the reference's examples for keys that have no default.
 pub(super) fn plain() -> PoolSettings {
@@ -46,9 +46,26 @@ fn agents_have_four_workers_ten_minutes_and_slow_retries() {
 fn an_account_and_budgets_are_as_the_file_says() {
     let pool = plain();
     let agents: &AgentPolicy = policy(&pool);
-    assert_eq!(pool.executor.account().as_deref(), Some("team"));
-    assert_eq!(agents.budget.per_task, Cost::from_usd(1.0));
-    assert_eq!((agents.budget.per_day, agents.budget.total), (Cost::from_usd(50.0), Cost::from_usd(500.0)));
+    assert_eq!(pool.account.as_deref(), Some("team"));
+    assert_eq!(agents.max_task_cost, Cost::from_usd(1.0));
+    let budget = pool.limits.budget.expect("all tasks together have a budget");
+    assert_eq!((budget.per_day, budget.total), (Cost::from_usd(50.0), Cost::from_usd(500.0)));
     let plain = good("[pool.x]\nexecutor = \"command\"\ncommand = [\"true\"]");
-    assert_eq!(plain.pools[0].executor.account(), None);
+    assert_eq!(plain.pools[0].account, None);
+}
+
+#[test]
+fn a_budget_needs_to_know_what_the_work_costs() {
+    let pool =
+        |keys: &str| format!("[pool.reviews]\nexecutor = \"agent\"\nbudget = {{ total = \"$5\" }}\n{keys}");
+    for (keys, part) in [
+        ("agent = \"claude\"\nmodel = \"m-9\"", "the price of the model \"m-9\" is not known"),
+        ("agent = \"codex\"", "codex does not say what it costs: set \"model\""),
+        ("agent = \"command\"\ncommand = [\"x\"]", "\"cost_pattern\" is missing"),
+    ] {
+        let line = fault(&pool(keys));
+        assert!(line.contains("pool.reviews.budget cannot be kept") && line.contains(part), "{line}");
+    }
+    good(&pool("agent = \"claude\""));
+    good(&format!("{}\n[prices.m-9]\ninput = 1\noutput = 2", pool("agent = \"codex\"\nmodel = \"m-9\"")));
 }
