@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{AccountChange, Attempt, TaskId, Timestamp};
 use ostler_exec::{Inline, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, StartError};
 use ostler_store::calls::{NewTask, QueueChange};
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
@@ -17,18 +17,27 @@ const ACCOUNT: &str = "claude";
 
 /// A node with a pool for each queue, which claims again only on a notification, or at the time that a claim returned.
 async fn node(here: &TempStore, seed: u64, executor: &Arc<Inline>) -> Node {
+    start(here, seed, executor, ACCOUNT).await.expect("the node starts")
+}
+
+async fn start(
+    here: &TempStore,
+    seed: u64,
+    executor: &Arc<Inline>,
+    account: &str,
+) -> Result<Node, StartError> {
     let ids = Ids::new(seed);
     let parts =
         NodeDeps { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
     let long = Duration::from_secs(600);
     let lease = LeaseTimes { ttl: 2 * long, heartbeat: long, poll: long };
     let pool = |queue: &str| PoolConfig {
-        settings: vec![QueueChange::Account(Some(ACCOUNT.to_owned()))],
+        settings: vec![QueueChange::Account(Some(account.to_owned()))],
         ..PoolConfig::new(queue, Arc::clone(executor) as Arc<dyn ostler_exec::Executor>, 4)
     };
     let pools = QUEUES.map(pool).to_vec();
     let config = NodeConfig { lease, maintenance: long, ..NodeConfig::new(format!("node {seed}"), pools) };
-    Node::start(parts, config).await.expect("the node starts")
+    Node::start(parts, config).await
 }
 
 async fn all_done(done: &Signal, count: u64) {
@@ -101,5 +110,16 @@ async fn a_release_by_another_process_starts_the_work_at_once() {
     assert_eq!(done.count(), 0);
     here.second().change_account(ACCOUNT, AccountChange::Release).await.expect("it is released");
     all_done(&done, 4).await;
+    node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_another_account_for_a_queue_does_not_start() {
+    let here = TempStore::real();
+    let handler = handler(&Signal::new("done"), Vec::new());
+    let node = node(&here, 1, &handler).await;
+    let refused = start(&here, 2, &handler, "codex").await.err();
+    let Some(StartError::Differs(difference)) = refused else { panic!("it starts, or says {refused:?}") };
+    assert!(difference.to_string().contains("account is claude there, and codex here"), "{difference}");
     node.drain(MAX_WAIT).await;
 }

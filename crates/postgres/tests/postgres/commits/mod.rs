@@ -5,6 +5,7 @@
 //! to these), kills the server, lets others write, and lets the verbs continue. `OSTLER_ROUNDS=200 ./test -p
 //! ostler-postgres -- commits --nocapture` does that 200 times and counts.
 
+mod accounts;
 mod maintenance;
 pub(crate) mod verbs;
 

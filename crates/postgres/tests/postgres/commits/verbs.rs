@@ -89,6 +89,7 @@ pub(crate) async fn all(stage: &Stage) -> Vec<Case> {
     cases.extend(notes(stage).await);
     cases.extend(requests(stage).await);
     cases.extend(plans(stage).await);
+    cases.push(super::accounts::case(stage));
     cases.extend(super::maintenance::cases(stage).await);
     cases
 }
