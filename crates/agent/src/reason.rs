@@ -4,9 +4,8 @@ use ostler_core::{ErrorClass, Timestamp};
 
 /// Why a run failed.
 ///
-/// Core's [`ErrorClass`] decides what follows for the task, and has no class for some of these: a usage limit is of an *account*, which
-/// all queues share, and core knows rate limits of a queue; a turn limit, a refusal and a schema violation are all permanent there. So
-/// the reason is kept beside the class.
+/// Core's [`ErrorClass`] decides what follows for the task, and has no class for some of these: a turn limit, a refusal and a schema
+/// violation are all permanent there. So the reason is kept beside the class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Too many requests at once; there is allowance left.
