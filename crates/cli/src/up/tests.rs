@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_config::{
     BuildContext, BuildError, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
-    Resources, Section,
+    Resources, Section, TaskBudgets,
 };
-use ostler_core::{Overrides, StateName};
+use ostler_core::{Cost, Overrides, StateName};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 use ostler_process::{CommandKind, ProcessKind};
 use ostler_runtime::NodeConfig;
@@ -32,6 +32,9 @@ struct GreeterKind;
 #[derive(Clone, Debug, PartialEq)]
 struct Greeter {
     greeting: String,
+    /// Whether there is a price for these words.
+    priced: bool,
+    max_cost: Option<Cost>,
 }
 
 /// What the program provides for it.
@@ -49,9 +52,14 @@ impl PoolKind for GreeterKind {
         PoolDefaults { min_workers: 0, max_workers: 3, overrides }
     }
 
-    fn read(&self, _pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
+    fn task_budgets(&self) -> TaskBudgets {
+        TaskBudgets::Enforced
+    }
+
+    fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
         let greeting = section.required("greeting", "the words, such as \"hello\"")?.text()?;
-        Some(Box::new(Greeter { greeting }))
+        let priced = pool.prices.of(&greeting).is_some();
+        Some(Box::new(Greeter { greeting, priced, max_cost: pool.max_task_cost }))
     }
 
     fn reference(&self) -> &'static str {
@@ -63,6 +71,10 @@ impl PoolKind for GreeterKind {
 impl PoolSpec for Greeter {
     fn programs(&self) -> Vec<String> {
         vec!["no-such-bell".to_owned()]
+    }
+
+    fn unpriced(&self) -> Option<String> {
+        (!self.priced).then(|| self.greeting.clone())
     }
 
     fn findings(&self, pool: &str) -> Vec<PoolFinding> {
@@ -150,6 +162,19 @@ fn its_faults_are_told_with_their_lines_and_its_unknown_keys_with_a_guess() {
     let text = "[pool.guests]\nexecutor = \"greter\"";
     let errors = config::parse(text, "ostler.toml", &|_| None, KINDS).expect_err("it is refused").to_string();
     assert!(errors.contains("did you mean \"greeter\"?"), "{errors}");
+}
+
+#[test]
+fn a_budget_needs_a_price_and_a_kind_may_have_one_for_each_task() {
+    let budget = "greeting = \"hello\"\nbudget = { total = 5, per_task = \"$0.50\" }";
+    let error = read(budget).expect_err("it is refused").to_string();
+    let reason = "pool.guests.budget cannot be kept: the price of the model \"hello\" is not known";
+    assert!(error.starts_with("ostler.toml:4: ") && error.contains(reason), "{error}");
+    let config = read(&format!("{budget}\n[prices.hello]\ninput = 1\noutput = 2")).expect("it is good");
+    let greeter = config.pools[0].executor.as_any().downcast_ref::<Greeter>().expect("a greeter");
+    assert_eq!(greeter.max_cost, Cost::from_usd(0.5));
+    assert_eq!(config.pools[0].limits.budget.and_then(|budget| budget.total), Cost::from_usd(5.0));
+    assert!(read("greeting = \"hello\"\nbudget = { per_task = 1 }").is_ok(), "it limits no queue");
 }
 
 #[test]
