@@ -39,6 +39,7 @@ mod plans;
 mod pooler;
 mod postgres;
 mod presence;
+mod real_agents;
 mod sandbox;
 mod schedule;
 mod secrets;
