@@ -82,11 +82,13 @@ impl<'a> AgentAttempt<'a> {
         let (home, beginning) = self.open(&task, previous.as_deref())?;
         let mut home = home;
         let lost = home.as_mut().map(Home::take_seen).transpose().map_err(no_folder)?.unwrap_or_default();
-        if let Some(home) = &home {
-            self.deadline = self.deadline.checked_sub(home.elapsed()).unwrap_or(self.began).max(self.began);
-        }
+        let elapsed =
+            home.as_mut().map(Home::take_elapsed).transpose().map_err(no_folder)?.unwrap_or_default();
+        // The time of an attempt that died with its node goes on.
+        self.deadline = self.deadline.checked_sub(elapsed).unwrap_or(self.began).max(self.began);
+        let began = self.began.checked_sub(elapsed).unwrap_or(self.began);
         let mut recorder =
-            Recorder::new(self.control.events.clone(), home, self.task.clone(), self.began, before.cost);
+            Recorder::new(self.control.events.clone(), home, self.task.clone(), began, before.cost);
         recorder.count_lost(lost.into_iter().map(estimated).collect());
         if let Some(note) = beginning.note {
             recorder.note(note);

@@ -209,9 +209,14 @@ impl Home {
         self.record.turns
     }
 
-    /// How long the attempt before this one ran, if it did not come to an end.
-    pub(super) const fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.record.elapsed_ms)
+    /// How long the attempt before this one ran, if it did not come to an end. It counts once: an attempt without time left is
+    /// followed by one that has all of it.
+    pub(super) fn take_elapsed(&mut self) -> io::Result<Duration> {
+        let elapsed = Duration::from_millis(std::mem::take(&mut self.record.elapsed_ms));
+        if !elapsed.is_zero() {
+            self.save()?;
+        }
+        Ok(elapsed)
     }
 
     /// Decides how the first run of an attempt begins; `fresh` is the id of a new conversation.
@@ -381,8 +386,10 @@ mod tests {
         home.has_begun("T").and_then(|()| home.has_turned(3, Duration::from_secs(5))).expect("it is written");
         drop(home);
         assert_eq!(beginning(&homes, &again), resumed("s-1", FirstPrompt::GoOn));
-        let home = homes.open(&again).expect("a home");
-        assert_eq!((home.turns(), home.elapsed()), (3, Duration::from_secs(5)), "limits go on");
+        let mut home = homes.open(&again).expect("a home");
+        assert_eq!(home.turns(), 3, "limits go on");
+        let mut elapsed = || home.take_elapsed().expect("it is written");
+        assert_eq!((elapsed(), elapsed()), (Duration::from_secs(5), Duration::ZERO));
     }
 
     #[test]

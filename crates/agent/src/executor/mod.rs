@@ -108,6 +108,8 @@ impl AgentExecutor {
         let homes = if policy.dialect.resumes() {
             let all =
                 policy.config_folders.clone().or_else(state_folder).ok_or(AgentPolicyError::NoFolder)?;
+            // Agents run in other folders.
+            let all = std::path::absolute(&all).unwrap_or(all);
             Some(Homes::new(all.join(children::subfolder(&policy.pool))))
         } else {
             None

@@ -193,6 +193,7 @@ impl Recorder {
     pub(super) fn saw(&mut self, usage: &[Usage]) {
         let elapsed = self.began.elapsed();
         self.keep(|home| home.has_seen(usage, elapsed));
+        self.pump();
     }
 
     /// What was last said of the allowance of the account.
