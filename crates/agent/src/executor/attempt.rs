@@ -79,8 +79,7 @@ impl<'a> AgentAttempt<'a> {
                     sums
                 }),
         };
-        let (home, beginning) = self.open(&task, previous.as_deref())?;
-        let mut home = home;
+        let (mut home, beginning) = self.open(&task, previous.as_deref())?;
         let lost = home.as_mut().map(Home::take_seen).transpose().map_err(no_folder)?.unwrap_or_default();
         let elapsed =
             home.as_mut().map(Home::take_elapsed).transpose().map_err(no_folder)?.unwrap_or_default();
@@ -93,6 +92,7 @@ impl<'a> AgentAttempt<'a> {
         if let Some(note) = beginning.note {
             recorder.note(note);
         }
+        self.record_rest(&mut recorder).await;
         let mut turn = Turn {
             session: beginning.session,
             prompt: match beginning.prompt {
