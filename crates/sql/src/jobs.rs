@@ -30,7 +30,7 @@ pub async fn put<T: Tx>(tx: &mut T, job: &NewJob) -> Result<JobPut, T::Error> {
     Ok(JobPut::Created)
 }
 
-/// Cancels, reopens or removes a job.
+/// Cancels, reopens, enlarges or removes a job.
 ///
 /// # Errors
 /// When a statement fails.
@@ -42,6 +42,11 @@ pub async fn change<T: Tx>(tx: &mut T, job: JobId, change: JobChange) -> Result<
         }
         JobChange::Reopen => {
             tx.exec("UPDATE ostler.job SET cancelled_at = NULL WHERE id = $1", params![job.0]).await?
+        }
+        JobChange::Grow(items) => {
+            let sql =
+                "UPDATE ostler.job SET items = CASE WHEN items < $2 THEN $2 ELSE items END WHERE id = $1";
+            tx.exec(sql, params![job.0, items]).await?
         }
         JobChange::Remove => return remove(tx, job).await,
     };

@@ -69,6 +69,8 @@ pub enum JobChange {
     Cancel,
     /// Undo a cancel.
     Reopen,
+    /// It has at least this many items: its creator has added some.
+    Grow(u64),
     /// Remove the job with its queue, if it has no tasks; its counters are added to [`FORMER_JOBS`].
     Remove,
 }

@@ -30,6 +30,7 @@ impl MemoryState {
                 kept.cancelled_at.get_or_insert(now);
             }
             JobChange::Reopen => kept.cancelled_at = None,
+            JobChange::Grow(items) => kept.job.items = kept.job.items.max(items),
             JobChange::Remove if self.has_tasks(job) => return JobAnswer::HasTasks,
             JobChange::Remove => self.remove_job(job),
         }

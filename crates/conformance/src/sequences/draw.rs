@@ -432,10 +432,11 @@ impl Drawer {
 
     fn change_a_job(&mut self) -> Op {
         let job = self.below(JOBS.len());
-        match self.below(5) {
+        match self.below(6) {
             0 => Op::ChangeJob { job, change: JobChange::Cancel },
             1 => Op::ChangeJob { job, change: JobChange::Reopen },
             2 => Op::ChangeJob { job, change: JobChange::Remove },
+            3 => Op::ChangeJob { job, change: JobChange::Grow(self.span(100)) },
             _ => Op::PutJob { job, items: self.span(100) },
         }
     }

@@ -23,6 +23,7 @@ cases![
     a_job_has_the_totals_of_its_queue,
     a_job_is_paused_with_its_queue,
     a_job_is_cancelled_and_goes_on,
+    a_job_gets_more_items_and_never_fewer,
     an_unknown_job_is_not_changed,
     a_change_of_a_job_is_news,
     a_job_has_a_form,
@@ -155,9 +156,17 @@ async fn a_job_is_cancelled_and_goes_on(s: &Scene) {
     assert_eq!(shown(s, 1).await.cancelled_at, None);
 }
 
+async fn a_job_gets_more_items_and_never_fewer(s: &Scene) {
+    put(s, 1).await;
+    for (grown, items) in [(5, 5), (4, 5), (9, 9)] {
+        assert_eq!(s.store.change_job(id(1), JobChange::Grow(grown)).await, Ok(JobAnswer::Done));
+        assert_eq!(shown(s, 1).await.job.items, items);
+    }
+}
+
 async fn an_unknown_job_is_not_changed(s: &Scene) {
     let before = s.picture().await;
-    for change in [JobChange::Cancel, JobChange::Reopen, JobChange::Remove] {
+    for change in [JobChange::Cancel, JobChange::Reopen, JobChange::Grow(9), JobChange::Remove] {
         assert_eq!(s.store.change_job(id(1), change).await, Ok(JobAnswer::NotFound));
     }
     assert_eq!(s.picture().await, before);

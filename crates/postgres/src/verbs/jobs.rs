@@ -18,7 +18,7 @@ use crate::tx::Tx;
 /// Whose locks are needed for a change.
 pub(crate) fn change_locks(job: JobId, change: JobChange) -> Locks {
     match change {
-        JobChange::Cancel | JobChange::Reopen => Locks::none(),
+        JobChange::Cancel | JobChange::Reopen | JobChange::Grow(_) => Locks::none(),
         JobChange::Remove => {
             Locks::none().and(LockTarget::Queue(queue_of(job)), Mode::Exclusive).queue(FORMER_JOBS)
         }
