@@ -1,12 +1,31 @@
 //! An overview of the system: one survey of a store, and the views that are built from it.
 
 use ostler_core::Timestamp;
+use ostler_store::jobs::{FORMER_JOBS, job_of};
 use ostler_store::views::{QueueRecord, Survey};
 use ostler_store::{MAX_GONE_WORKERS, Store};
 use ostler_wire::limits::{BreakerView, QueueView};
 use ostler_wire::system::{GoneWorkerView, NodeView, StatsView, WorkerView};
 
 use crate::error::{Missing, OpsError};
+
+/// Whether lists have the queues of jobs, of which there may be many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobQueues {
+    Listed,
+    Hidden,
+}
+
+impl JobQueues {
+    /// Whether a list has this queue.
+    #[must_use]
+    pub fn lists(self, queue: &str) -> bool {
+        match self {
+            Self::Listed => true,
+            Self::Hidden => job_of(queue).is_none() && queue != FORMER_JOBS,
+        }
+    }
+}
 
 /// The system at one moment.
 #[derive(Clone, Debug)]
@@ -38,8 +57,10 @@ impl Overview {
     }
 
     #[must_use]
-    pub fn queues(&self) -> Vec<QueueView> {
-        QueueView::all(&self.survey)
+    pub fn queues(&self, jobs: JobQueues) -> Vec<QueueView> {
+        let mut all = QueueView::all(&self.survey);
+        all.retain(|view| jobs.lists(&view.queue));
+        all
     }
 
     /// # Errors

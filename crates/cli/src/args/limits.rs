@@ -25,7 +25,11 @@ const BREAKER: &str =
 pub(crate) enum QueueCommand {
     /// List queues, with what throttles them
     #[command(after_help = "Example: ostler queue ls")]
-    Ls,
+    Ls {
+        /// Also the queues of jobs
+        #[arg(long)]
+        all: bool,
+    },
     /// Show the limits of a queue and their state
     #[command(after_help = "Example: ostler queue show mail")]
     Show {

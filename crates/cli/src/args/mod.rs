@@ -125,6 +125,9 @@ pub(crate) enum Command {
         /// Only this queue
         #[arg(long, value_name = "Q", value_parser = values::queue)]
         queue: Option<String>,
+        /// List the queues of jobs too
+        #[arg(long)]
+        all: bool,
     },
     /// Show what was spent on models, by day, task, job, pool, account or model
     ///

@@ -35,6 +35,7 @@ mod workers;
 
 use std::future::Future;
 
+use ostler_ops::overview::JobQueues;
 use ostler_store::calls::StepsOnReplay;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -106,7 +107,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Job(what) => block_on(job::run(&console, what)),
         Command::Nodes => block_on(nodes::run(&console)),
         Command::Workers(which) => block_on(workers::run(&console, which)),
-        Command::Stats { queue } => block_on(stats::run(&console, queue)),
+        Command::Stats { queue, all } => {
+            block_on(stats::run(&console, queue, if all { JobQueues::Listed } else { JobQueues::Hidden }))
+        }
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
         Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
         Command::Cost(cost) => block_on(cost::run(&console, &cost)),

@@ -1,6 +1,6 @@
 //! `ostler queue`: shows queues and what throttles them, and changes their limits while nodes run.
 
-use ostler_ops::overview::Overview;
+use ostler_ops::overview::{JobQueues, Overview};
 use ostler_ops::queues::{self, Lift};
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::limits::QueueView;
@@ -13,7 +13,9 @@ use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Result<Code> {
     match command {
-        QueueCommand::Ls => list(console).await,
+        QueueCommand::Ls { all } => {
+            list(console, if all { JobQueues::Listed } else { JobQueues::Hidden }).await
+        }
         QueueCommand::Show { queue } => show(console, &queue).await,
         QueueCommand::Set(set) => change(console, *set).await,
         QueueCommand::Release { queue, key } => release(console, &queue, key.as_deref()).await,
@@ -21,9 +23,9 @@ pub(super) async fn run(console: &Console, command: QueueCommand) -> anyhow::Res
     }
 }
 
-async fn list(console: &Console) -> anyhow::Result<Code> {
+async fn list(console: &Console, jobs: JobQueues) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let views = Overview::take(store.as_ref()).await?.queues();
+    let views = Overview::take(store.as_ref()).await?.queues(jobs);
     console.out.answer(&views, |looks| print::queues(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
