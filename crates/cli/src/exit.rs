@@ -19,6 +19,7 @@ Exit codes:
   3    the store is unreachable, refused or not writable
   4    not found
   5    the queue is full
+  6    the pilot of a job waits for approval
   130  interrupted";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Code {
     Store,
     NotFound,
     QueueFull,
+    /// The pilot of a job has ended, and the other items wait.
+    NeedsApproval,
     Interrupted,
 }
 
@@ -42,6 +45,7 @@ impl Code {
             Self::Store => 3,
             Self::NotFound => 4,
             Self::QueueFull => 5,
+            Self::NeedsApproval => 6,
             Self::Interrupted => 130,
         }
     }
@@ -166,7 +170,8 @@ fn explained(error: &OpsError) -> String {
             | OpsRefusal::IdTaken { .. }
             | OpsRefusal::SeveralNodes { .. }
             | OpsRefusal::SeveralWorkers { .. }
-            | OpsRefusal::SeveralJobs { .. },
+            | OpsRefusal::SeveralJobs { .. }
+            | OpsRefusal::NothingToApprove(_),
         )
         | OpsError::Failed(
             Unsuccessful::WorkerBusy(_) | Unsuccessful::NoneIdle(_) | Unsuccessful::JobHasTasks { .. },
@@ -188,6 +193,7 @@ const fn hint(missing: &Missing) -> Option<&'static str> {
         Missing::Account(_) => Some("see: ostler account ls"),
         Missing::Schedule(_) => Some("see: ostler schedule ls"),
         Missing::Job(_) => Some("see: ostler job ls"),
+        Missing::JobProcess(_) => Some("-j of \"ostler map\" sets it when it runs"),
         Missing::Task(_)
         | Missing::Part { .. }
         | Missing::Dependency(_)

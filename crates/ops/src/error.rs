@@ -70,6 +70,8 @@ pub enum Missing {
     /// It existed when the use case began.
     #[error("job {0} was removed")]
     JobRemoved(JobId),
+    #[error("no process is running job {0}")]
+    JobProcess(JobId),
 }
 
 /// A request that cannot be granted as it is.
@@ -97,6 +99,8 @@ pub enum Refusal {
     TooManySchedules { limit: usize },
     #[error("job {job} is running in process {pid} (node \"{}\")", visible(.node))]
     JobRunning { job: JobId, pid: u32, node: String },
+    #[error("job {0} has no pilot that waits for approval")]
+    NothingToApprove(JobId),
 }
 
 /// Something that was tried, and did not work out.

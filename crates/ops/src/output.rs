@@ -7,6 +7,8 @@ use ostler_store::{Error, Store};
 use ostler_wire::bytes::ByteString;
 use ostler_wire::event;
 
+use crate::jobs::ItemPayload;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptOutput {
     /// Standard output: of a success that of the task, of other attempts what was recorded of it.
@@ -15,6 +17,8 @@ pub struct AttemptOutput {
     pub stderr: Vec<u8>,
     /// Warnings about the output, such as that it was truncated.
     pub warnings: Vec<String>,
+    /// The names of the files that it left.
+    pub files: Vec<String>,
 }
 
 impl AttemptOutput {
@@ -46,6 +50,7 @@ impl AttemptOutput {
                         written.stderr.push(b'\n');
                     }
                     EventBody::Stdout { text } => written.stdout.extend(ByteString::of_event(text).0),
+                    EventBody::File { path, .. } => written.files.push(path.clone()),
                     EventBody::Warning { text } => written.warnings.push(text.clone()),
                     thinned @ EventBody::Thinned { .. } => written.warnings.push(event::text(thinned)),
                     EventBody::Progress { .. }
@@ -54,7 +59,6 @@ impl AttemptOutput {
                     | EventBody::Thinking { .. }
                     | EventBody::ToolCall { .. }
                     | EventBody::ToolResult { .. }
-                    | EventBody::File { .. }
                     | EventBody::Usage(_)
                     | EventBody::Session { .. }
                     | EventBody::Transition { .. }
@@ -68,8 +72,14 @@ impl AttemptOutput {
     }
 }
 
-/// The output of a completed task of a job: the standard output of its command.
+/// The output of a completed task: text as it is, such as the standard output of a command, and anything else as JSON.
 fn stdout_of(task: &Task) -> Vec<u8> {
-    let output = task.output.as_deref().and_then(|output| serde_json::from_str::<ByteString>(output).ok());
-    output.unwrap_or_default().0
+    let Some(output) = task.output.as_deref().filter(|output| *output != "null") else { return Vec::new() };
+    if let Ok(text) = serde_json::from_str::<String>(output) {
+        return text.into_bytes();
+    }
+    // Only a command has bytes; from other work, a list of numbers is one.
+    let of_command = ItemPayload::of(&task.payload).is_some_and(|payload| !payload.argv.is_empty());
+    let bytes = serde_json::from_str::<ByteString>(output).ok().filter(|_| of_command);
+    bytes.map_or_else(|| output.as_bytes().to_vec(), |bytes| bytes.0)
 }

@@ -76,6 +76,12 @@ pub struct JobView {
     pub command: Vec<String>,
     /// The working folder of the command.
     pub folder: Option<String>,
+    /// How many items run before the others are approved.
+    pub pilot: Option<u64>,
+    /// What all attempts cost; `null`: not known, or not summed up.
+    pub cost_usd: Option<f64>,
+    /// From the start of the first attempt to the end of the last one.
+    pub duration_ms: Option<u64>,
 }
 
 impl JobView {
@@ -94,6 +100,9 @@ impl JobView {
             queue: queue_of(record.job.id),
             command,
             folder,
+            pilot: None,
+            cost_usd: None,
+            duration_ms: None,
         }
     }
 }
@@ -123,12 +132,34 @@ pub struct JobResultView {
     /// Input that was not read from a cache.
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
+    /// The files that the last attempt left.
+    pub files: Vec<String>,
 }
 
 impl JobResultView {
-    /// Builds the view of an item's task; `output` is the standard output of its last attempt.
+    /// The fields in their order, for a table.
+    pub const COLUMNS: [&str; 14] = [
+        "number",
+        "item",
+        "state",
+        "runs",
+        "duration_ms",
+        "output",
+        "error",
+        "task",
+        "exit_code",
+        "session_id",
+        "cost_usd",
+        "input_tokens",
+        "output_tokens",
+        "files",
+    ];
+}
+
+impl JobResultView {
+    /// Builds the view of an item's task; `output` is the standard output of its last attempt, and `files` are those it left.
     #[must_use]
-    pub fn new(number: u64, item: String, found: &TaskDetail, output: &[u8]) -> Self {
+    pub fn new(number: u64, item: String, found: &TaskDetail, output: &[u8], files: Vec<String>) -> Self {
         let task = &found.task;
         let took = found.attempts.last().and_then(Attempt::took);
         let asked = found.attempts.last().map(|attempt| &attempt.conversation);
@@ -154,6 +185,7 @@ impl JobResultView {
             cost_usd: asked.and_then(Conversation::cost).map(|cost| cost.usd()),
             input_tokens: tokens(|usage| usage.input_tokens),
             output_tokens: tokens(|usage| usage.output_tokens),
+            files,
         }
     }
 }
@@ -178,6 +210,14 @@ pub enum JobAction {
     Cancelled,
     Retried,
     Removed,
+    /// It has more items.
+    Added,
+    /// It runs another number of items at once.
+    Resized,
+    /// The items that waited for the pilot may run.
+    Approved,
+    /// The items that waited for the pilot were cancelled.
+    Rejected,
 }
 
 impl JobAction {
@@ -191,6 +231,10 @@ impl JobAction {
             Self::Cancelled => "cancelled",
             Self::Retried => "retried",
             Self::Removed => "removed",
+            Self::Added => "added",
+            Self::Resized => "resized",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
         }
     }
 }

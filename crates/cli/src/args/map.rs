@@ -11,6 +11,10 @@ use crate::map::halt::Halt;
 
 /// The help heading for the sources of items.
 const ITEMS: &str = "Items";
+/// The help heading for what runs the items.
+const WORK: &str = "Pools and agents";
+/// The maximum of `--pilot`.
+const MAX_PILOT: u64 = 1_000;
 
 /// `ostler map`.
 #[derive(Debug, clap::Args)]
@@ -21,9 +25,9 @@ pub(crate) struct Map {
     /// Name of the job [default: the name of the program]
     #[arg(long, value_name = "N", value_parser = values::job)]
     pub(crate) name: Option<String>,
-    /// Retry a failed item up to N times
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
-    pub(crate) retries: u32,
+    /// Retry a failed item up to N times [default: 0, or as the pool is set]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub(crate) retries: Option<u32>,
     /// Kill an item that takes longer than this
     #[arg(long, value_name = "D", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
@@ -39,7 +43,7 @@ pub(crate) struct Map {
     /// Write results to a file (.jsonl or .csv), or each output to a file in a folder
     #[arg(long, value_name = "PATH")]
     pub(crate) results: Option<PathBuf>,
-    /// Only print the commands
+    /// Only print the commands, or what would be sent
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Run all items, including those completed in an earlier run of the same command
@@ -54,6 +58,43 @@ pub(crate) struct Map {
     /// Print no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Run the first N items, show what they cost, and ask before the others run [default N: 1]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..=MAX_PILOT))]
+    pub(crate) pilot: Option<u64>,
+    /// Let a pool of ostler.toml run the items, with its settings; tasks have the kind of --kind
+    #[arg(long, value_name = "POOL", help_heading = WORK, requires = "kind", conflicts_with = "agent")]
+    pub(crate) pool: Option<String>,
+    /// The kind of the tasks for a pool
+    #[arg(long, value_name = "KIND", help_heading = WORK, requires = "pool", value_parser = values::kind)]
+    pub(crate) kind: Option<String>,
+    /// Let an agent run the items, such as claude or codex
+    #[arg(long, value_name = "AGENT", help_heading = WORK, requires = "template")]
+    pub(crate) agent: Option<String>,
+    /// The prompt for each item: a template with {{ item }}, {{ file }}, {{ name }}, {{ stem }}, {{ COLUMN }}, {{ index }}, {{ total }}
+    #[arg(long, value_name = "TEMPLATE", help_heading = WORK, group = "template")]
+    pub(crate) prompt: Option<String>,
+    /// The same, from a file
+    #[arg(long, value_name = "FILE", help_heading = WORK, group = "template")]
+    pub(crate) prompt_file: Option<PathBuf>,
+    /// The prompt of one last task over all results: a template with {{ results }}, a list of number, item, state, output and error
+    #[arg(long, value_name = "TEMPLATE", help_heading = WORK, requires = "template")]
+    pub(crate) synthesis: Option<String>,
+    /// The model
+    #[arg(long, value_name = "MODEL", help_heading = WORK, requires = "template")]
+    pub(crate) model: Option<String>,
+    /// The permission mode of the agent
+    #[arg(long, value_name = "MODE", help_heading = WORK, requires = "template")]
+    pub(crate) permission: Option<String>,
+    /// A file with the JSON schema of the answers
+    #[arg(long, value_name = "FILE", help_heading = WORK, requires = "template")]
+    pub(crate) schema: Option<PathBuf>,
+    /// The maximum number of turns for an item
+    #[arg(long, value_name = "N", help_heading = WORK, requires = "template")]
+    pub(crate) max_iterations: Option<u32>,
+    /// The account that the agent uses
+    #[arg(long, value_name = "NAME", help_heading = WORK, requires = "agent")]
+    pub(crate) account: Option<String>,
     /// Items on standard input are separated by NUL, as written by find -print0
     #[arg(short = '0', long, help_heading = ITEMS, group = "source")]
     pub(crate) null: bool,
@@ -66,8 +107,11 @@ pub(crate) struct Map {
     /// JSON values, one per line; fields are {name}
     #[arg(long, value_name = "FILE", help_heading = ITEMS, group = "source")]
     pub(crate) jsonl: Option<PathBuf>,
+    /// Lines that a shell command prints, such as 'git ls-files'; if it fails, nothing is enqueued
+    #[arg(long, value_name = "COMMAND", help_heading = ITEMS, group = "source")]
+    pub(crate) items_from: Option<String>,
     /// The command to run, and after ::: the items [default: lines of standard input]
-    #[arg(trailing_var_arg = true, required = true, value_name = "TEMPLATE… ::: ITEM")]
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["pool", "agent"], value_name = "TEMPLATE… ::: ITEM")]
     pub(crate) words: Vec<OsString>,
 }
 
@@ -90,6 +134,38 @@ pub(crate) enum JobCommand {
     /// Resume a paused job
     #[command(after_help = "Example: ostler job resume gzip")]
     Resume(JobName),
+    /// Run the items of a job that wait for the approval of its pilot
+    #[command(after_help = "Example: ostler job approve reviews")]
+    Approve(JobName),
+    /// Cancel the items of a job that wait for the approval of its pilot
+    #[command(after_help = "Example: ostler job reject reviews")]
+    Reject(JobName),
+    /// Add items to a job, for the same command or prompt; those that it has already are left out
+    #[command(after_help = "Example: ostler job add gzip c.txt d.txt")]
+    Add {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// Rows of a CSV file
+        #[arg(long, value_name = "FILE", group = "added")]
+        csv: Option<PathBuf>,
+        /// JSON values, one per line
+        #[arg(long, value_name = "FILE", group = "added")]
+        jsonl: Option<PathBuf>,
+        /// The items [default: lines of standard input]
+        #[arg(value_name = "ITEM", conflicts_with = "added")]
+        items: Vec<OsString>,
+    },
+    /// Change how many items of a running job run at once
+    #[command(after_help = "Example: ostler job set gzip --concurrency 8")]
+    Set {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// Up to N items at once, until the job is run again
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        concurrency: u32,
+    },
     /// Cancel the unfinished items of a job
     #[command(after_help = "Example: ostler job cancel gzip")]
     Cancel(JobName),

@@ -1,19 +1,22 @@
 //! `ostler job`: lists, shows, pauses, cancels, retries, removes and exports jobs of `ostler map`.
 
 use ostler_core::JobId;
-use ostler_ops::jobs::{self, JobRunner, manage};
+use ostler_ops::jobs::plan::add;
+use ostler_ops::jobs::{self, JobRunner, manage, pilot};
 use ostler_store::Store;
-use ostler_wire::job::JobActionView;
+use ostler_wire::job::{JobAction, JobActionView};
 
 use super::Console;
 use crate::args::JobCommand;
 use crate::exit::{Code, say};
+use crate::map::plan;
 use crate::map::results::{Form, print as print_results};
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<Code> {
-    let store = console.place()?.open(IfMissing::Refuse).await?;
+    let place = console.place()?;
+    let store = place.open(IfMissing::Refuse).await?;
     let store = store.as_ref();
     match what {
         JobCommand::Ls { limit } => {
@@ -28,6 +31,26 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
         JobCommand::Resume(name) => {
             done(console, &manage::resume(store, &name.job).await?)?;
             hint(store, jobs::find(store, &name.job).await?.job.id).await?;
+        }
+        JobCommand::Approve(name) => {
+            let answer = pilot::approve(store, &name.job).await?;
+            done(console, &answer)?;
+            hint(store, jobs::find(store, &name.job).await?.job.id).await?;
+        }
+        JobCommand::Reject(name) => done(console, &pilot::reject(store, &name.job).await?)?,
+        JobCommand::Add { job: name, csv, jsonl, items } => {
+            let record = jobs::find(store, &name.job).await?;
+            let items = plan::read_more(items, csv, jsonl, &record)?;
+            let plan = plan::more(&record, items, place.bounds().payload_bytes)?;
+            let id = record.job.id;
+            let added = add(store, &plan, id).await?;
+            done(console, &JobActionView::new(id, JobAction::Added, added))?;
+            if added > 0 {
+                hint(store, id).await?;
+            }
+        }
+        JobCommand::Set { job: name, concurrency } => {
+            done(console, &manage::set_concurrency(store, &name.job, concurrency).await?)?;
         }
         JobCommand::Cancel(name) => done(console, &manage::cancel(store, &name.job).await?)?,
         JobCommand::RetryFailed(name) => {
@@ -51,7 +74,10 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
 async fn hint(store: &dyn Store, id: JobId) -> anyhow::Result<()> {
     match JobRunner::awaited(store, id).await? {
         None => {}
-        Some(JobRunner::Node) => say("a node with serve_jobs = true in its config will run them"),
+        Some(JobRunner::Node) => {
+            say("a node that has its pool, or serve_jobs = true for a command, will run them");
+        }
+        Some(JobRunner::Program) => say("the program that made this job has to run them"),
         Some(JobRunner::Mapper { folder }) => {
             let folder = folder.map(|folder| format!(", in {}", visible(&folder))).unwrap_or_default();
             say(&format!(

@@ -1,21 +1,30 @@
-//! `ostler map`: runs a command over many items.
+//! `ostler map`: runs a command, a pool or an agent over many items.
 
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use ostler_ops::jobs::plan::JobPlan;
 use ostler_ops::jobs::quoted_if_needed;
+use ostler_store::Bounds;
 
-use super::Console;
+use super::{Console, config};
 use crate::args::Map;
-use crate::exit::{Code, say};
+use crate::config::Config;
+use crate::exit::{Code, refused, say};
 use crate::map::plan::{make, pasted_items};
+use crate::map::pool;
 use crate::map::results::Target;
-use crate::map::run::Mapping;
+use crate::map::run::{MapPool, Mapping};
 use crate::print::{Format, Looks, visible, visible_lines};
+use crate::store_location::{CONFIG_FILE, StoreLocation};
+use crate::up::sandbox;
 
 pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
-    let Some(plan) = make(map)? else {
+    let place = console.place();
+    // An invalid config is reported after what is wrong with the command itself.
+    let payload_bytes = place.as_ref().map_or(Bounds::default(), StoreLocation::bounds).payload_bytes;
+    let Some(plan) = make(map, payload_bytes)? else {
         return nothing(console, map);
     };
     if let Some(pasted) = pasted_items(&plan).filter(|_| !map.quiet) {
@@ -30,12 +39,35 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     if map.dry_run {
         return dry_run(&plan, console.out.looks());
     }
-    let mapping = Mapping { map, plan, place: console.place()?, out: console.out };
+    let place = place?;
+    let pool = pool_of(map, &plan, &place)?;
+    let mapping = Mapping { map, plan: Arc::new(plan), pool, place, out: console.out };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(mapping.run());
     // Calls that still wait for an unresponsive store are abandoned.
     runtime.shutdown_background();
     done
+}
+
+/// The pool that runs the items in this process. A node has its own settings for a pool of the config.
+fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<Option<MapPool>> {
+    let Some(asked) = plan.pool() else { return Ok(None) };
+    if map.detach {
+        if asked.section.is_some() {
+            pool::settings(asked, &[], place.url())?;
+        }
+        return Ok(None);
+    }
+    let config = match config::here() {
+        Some(file) => sandbox::hide(config::required(&file)?, place.url())?,
+        None if asked.section.is_none() => {
+            let sentence = format!("no {CONFIG_FILE} here, which would have the pool \"{}\"", asked.name);
+            return Err(refused(Code::BadInput, sentence));
+        }
+        None => Config::default(),
+    };
+    let settings = pool::settings(asked, &config.pools, place.url())?;
+    Ok(Some(MapPool { settings, containment: config.containment }))
 }
 
 /// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so
@@ -61,12 +93,18 @@ fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
     Ok(Code::Done)
 }
 
-/// Prints each command as a line that a shell accepts.
+/// Prints each command as a line that a shell accepts, each prompt as it would be sent, or each payload.
 fn dry_run(plan: &JobPlan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (item, number) in plan.items().iter().zip(1..) {
-        let words: Vec<Vec<u8>> = plan.argv(number, item).iter().map(|word| quoted_if_needed(word)).collect();
-        let line = words.join(&b' ');
+        let line = match (plan.argv(number, item), plan.prompt(number, item)?) {
+            (Some(argv), _) => {
+                let words: Vec<Vec<u8>> = argv.iter().map(|word| quoted_if_needed(word)).collect();
+                words.join(&b' ')
+            }
+            (None, Some(prompt)) => prompt.into_bytes(),
+            (None, None) => plan.payload(number, item)?.into_bytes(),
+        };
         match looks {
             Looks::Plain => out.write_all(&line)?,
             Looks::Terminal | Looks::Colour => {

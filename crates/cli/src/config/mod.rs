@@ -232,7 +232,6 @@ fn why_unread(error: &std::io::Error) -> String {
 }
 
 /// Parses a config. `origin` names the source in messages.
-#[cfg(test)]
 pub(crate) fn parse(
     text: &str,
     origin: &str,

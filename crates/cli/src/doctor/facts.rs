@@ -155,7 +155,7 @@ fn view(found: PoolFinding) -> FindingView {
 }
 
 /// What the kind of a pool finds on this machine, within the time of a query.
-async fn examined(pool: &PoolSettings) -> Vec<PoolFinding> {
+pub(crate) async fn examined(pool: &PoolSettings) -> Vec<PoolFinding> {
     let examining = pool.executor.examine(&pool.name);
     tokio::time::timeout(MAX_ANSWER, examining).await.unwrap_or_else(|_| {
         vec![PoolFinding {
@@ -172,7 +172,7 @@ async fn examined(pool: &PoolSettings) -> Vec<PoolFinding> {
 }
 
 /// Whether a program of this name would be found.
-fn is_program(name: &str) -> bool {
+pub(crate) fn is_program(name: &str) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     let runs = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

@@ -16,6 +16,7 @@ use ostler_store::Clock;
 use ostler_wire::system::FindingView;
 
 use crate::config::{Config, ConfigError, StoreUrl};
+pub(crate) use facts::{examined, is_program};
 
 pub(crate) struct Subject {
     /// The store; `None` if the config that would name it is invalid.

@@ -1,16 +1,22 @@
 //! `ostler map`: runs a command over many items, as a job in the store.
 //!
-//! [`source`], [`halt`] and [`plan`] parse the command line; `ostler-ops` has the template, the fingerprint and the tasks, and finds
-//! an earlier run, of which [`former`] tells. [`run`] runs the job; [`report`] prints outputs, [`progress`] shows the progress, and
-//! [`results`] writes the results.
+//! [`source`], [`halt`], [`prompt`], [`pool`] and [`plan`] parse the command line; `ostler-ops` has the template, the fingerprint and
+//! the tasks, and finds an earlier run, of which [`former`] tells. [`run`] runs the job, and [`watch`] waits for its end; [`report`]
+//! prints outputs, [`progress`] and [`table`] show the progress, [`pilot`] asks about the other items, and [`results`] writes the results.
 
+pub(crate) mod command;
 pub(crate) mod former;
 pub(crate) mod halt;
+pub(crate) mod pilot;
 pub(crate) mod plan;
+pub(crate) mod pool;
 pub(crate) mod progress;
+pub(crate) mod prompt;
 pub(crate) mod report;
 pub(crate) mod results;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod source;
+pub(crate) mod table;
 pub(crate) mod tally;
+pub(crate) mod watch;

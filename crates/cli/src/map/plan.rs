@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Read};
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 
-use ostler_ops::jobs::plan::{JobPlan, PlanRequest};
-use ostler_ops::jobs::{Item, ItemData, UnknownPlaceholder};
+use ostler_ops::jobs::plan::{ItemWork, JobPlan, PlanError, PlanRequest, PoolWork};
+use ostler_ops::jobs::{Item, ItemData, JobSpec, UnknownPlaceholder};
+use ostler_store::jobs::JobRecord;
 
-use super::source::{ItemSource, Items};
+use super::source::{ItemSource, ItemUse, Items};
+use super::{pool, prompt};
 use crate::args::Map;
 use crate::config::nearest;
 use crate::exit::{Code, refused};
@@ -16,25 +19,96 @@ use ostler_process::injection::{CommandWord, Data, Pasted, pasted};
 /// Separates the template from the items.
 const ITEMS: &[u8] = b":::";
 
-/// Reads the items and builds the plan. `None` if there are no items.
-pub(crate) fn make(map: &Map) -> anyhow::Result<Option<JobPlan>> {
+/// Reads the items and builds the plan. `None` if there are no items. A payload has at most `payload_bytes`.
+pub(crate) fn make(map: &Map, payload_bytes: usize) -> anyhow::Result<Option<JobPlan>> {
     let (words, given) = split(&map.words)?;
+    let used = match (map.pool.is_some() || map.agent.is_some(), words.is_empty()) {
+        (true, true) => ItemUse::Payload,
+        (false, false) => ItemUse::Argument,
+        (false, true) => return Err(refused(Code::BadInput, "no command before \":::\"")),
+        (true, false) => {
+            let sentence =
+                "with --pool and --agent there is no command; give items after \":::\" or with an option";
+            return Err(refused(Code::BadInput, sentence));
+        }
+    };
     let source = source(map, given)?;
-    let items = source.read(stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
+    let items = source.read(used, stdin).map_err(|error| refused(Code::BadInput, error.to_string()))?;
     let Items { all, fields } = items;
+    let template = prompt::template(map, &fields)?;
+    let prompt = template.as_deref().map(prompt::renderer).transpose()?;
+    let pool = pool::asked_for(map, template)?;
     if all.is_empty() {
         return Ok(None);
     }
+    let name = map.name.clone();
     let request = PlanRequest {
-        name: map.name.clone().unwrap_or_else(|| name_of(&words)),
-        words,
+        name: name.unwrap_or_else(|| pool.as_ref().map_or_else(|| name_of(&words), |pool| pool.name.clone())),
+        work: match pool {
+            Some(pool) => ItemWork::Pool(PoolWork { pool, prompt, payload_bytes }),
+            None => ItemWork::Command(words),
+        },
         items: all,
         columns: fields,
         folder: folder()?,
         timeout_ms: map.timeout.map(|timeout| timeout.as_millis()),
+        pilot: map.pilot,
+        before: 0,
     };
-    let plan = JobPlan::new(request).map_err(|unknown| refused(Code::BadInput, explained(&unknown)))?;
-    Ok(Some(plan))
+    checked(request).map(Some)
+}
+
+fn checked(request: PlanRequest) -> anyhow::Result<JobPlan> {
+    JobPlan::new(request).map_err(|error| {
+        let sentence = match &error {
+            PlanError::Placeholder(unknown) => explained(unknown),
+            PlanError::Prompt { .. } | PlanError::TooLarge { .. } => error.to_string(),
+        };
+        refused(Code::BadInput, sentence)
+    })
+}
+
+/// The plan for more items of an existing job, by its template.
+pub(crate) fn more(record: &JobRecord, items: Items, payload_bytes: usize) -> anyhow::Result<JobPlan> {
+    let Some(spec) = JobSpec::of(record) else {
+        let sentence = format!("job {} was not made by \"ostler map\", so it has no template", record.job.id);
+        return Err(refused(Code::BadInput, sentence));
+    };
+    let work = match spec.pool {
+        None => ItemWork::Command(spec.command.into_iter().map(|word| word.0).collect()),
+        Some(pool) => {
+            let prompt = pool.prompt.as_deref().map(prompt::renderer).transpose()?;
+            ItemWork::Pool(PoolWork { pool, prompt, payload_bytes })
+        }
+    };
+    checked(PlanRequest {
+        name: record.job.name.clone(),
+        work,
+        items: items.all,
+        columns: items.fields,
+        folder: spec.folder,
+        timeout_ms: spec.timeout_ms.map(u128::from),
+        pilot: spec.pilot,
+        before: record.job.items,
+    })
+}
+
+/// The items for [`more`]: words, or else lines of standard input.
+pub(crate) fn read_more(
+    words: Vec<OsString>,
+    csv: Option<PathBuf>,
+    jsonl: Option<PathBuf>,
+    record: &JobRecord,
+) -> anyhow::Result<Items> {
+    let source = match (csv, jsonl) {
+        (Some(file), _) => ItemSource::Csv(file),
+        (None, Some(file)) => ItemSource::Jsonl(file),
+        (None, None) if words.is_empty() => ItemSource::Lines,
+        (None, None) => ItemSource::Words(words.into_iter().map(OsString::into_vec).collect()),
+    };
+    let of_pool = JobSpec::of(record).is_some_and(|spec| spec.pool.is_some());
+    let used = if of_pool { ItemUse::Payload } else { ItemUse::Argument };
+    source.read(used, stdin).map_err(|error| refused(Code::BadInput, error.to_string()))
 }
 
 /// An unknown placeholder in the words of the command line, with the column that was probably meant.
@@ -82,9 +156,6 @@ fn split(words: &[OsString]) -> anyhow::Result<SplitWords> {
     if parts.next().is_some() {
         return Err(refused(Code::BadInput, "\":::\" may be given only once"));
     }
-    if template.is_empty() {
-        return Err(refused(Code::BadInput, "no command before \":::\""));
-    }
     Ok((template, items))
 }
 
@@ -94,6 +165,7 @@ fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<ItemSource> 
         map.csv.clone().map(ItemSource::Csv),
         map.jsonl.clone().map(ItemSource::Jsonl),
         map.null.then_some(ItemSource::Nul),
+        map.items_from.clone().map(ItemSource::Command),
     ]
     .into_iter()
     .flatten()
@@ -106,7 +178,7 @@ fn source(map: &Map, given: Option<Vec<Vec<u8>>>) -> anyhow::Result<ItemSource> 
         (Some(words), None) => Ok(ItemSource::Words(words)),
         (None, Some(other)) => Ok(other),
         (None, None) if io::stdin().is_terminal() => {
-            let sentence = "no items: give them after \":::\", with --files, --csv or --jsonl, or one per line on standard input";
+            let sentence = "no items: give them after \":::\", with --files, --csv, --jsonl or --items-from, or one per line on standard input";
             Err(refused(Code::BadInput, sentence))
         }
         (None, None) => Ok(ItemSource::Lines),
@@ -181,7 +253,7 @@ mod tests {
         assert_eq!(template, [b"gzip".to_vec(), b"-9".to_vec()]);
         assert_eq!(items, Some(vec![b"a".to_vec(), b"b".to_vec()]));
         assert_eq!(split(&words("gzip")).expect("words").1, None);
-        assert!(split(&words("::: a")).is_err());
+        assert_eq!(split(&words("::: a")).expect("words").0, Vec::<Vec<u8>>::new());
         assert!(split(&words("x ::: a ::: b")).is_err());
     }
 }

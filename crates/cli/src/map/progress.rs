@@ -4,9 +4,12 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use ostler_core::Cost;
 use ostler_store::views::Counts;
+use ostler_store::{Clock as _, SystemClock};
 use tokio::time::Instant;
 
+use super::table::LiveTable;
 use crate::exit::say;
 use crate::print::how_long;
 
@@ -57,13 +60,24 @@ impl MapProgress {
         Self { items, before, began, shown }
     }
 
-    /// Shows these counts.
-    pub(crate) fn update(&mut self, counts: &Counts) {
+    /// Whether there is room for a table of items.
+    pub(crate) const fn is_bar(&self) -> bool {
+        match self.shown {
+            ProgressView::Bar(_) => true,
+            ProgressView::Nothing | ProgressView::Lines { .. } => false,
+        }
+    }
+
+    /// Shows these counts, and below a bar these items.
+    pub(crate) fn update(&mut self, counts: &Counts, table: &LiveTable) {
         let done = counts.ended();
         match &mut self.shown {
             ProgressView::Nothing => {}
             ProgressView::Bar(bar) => {
-                bar.set_message(line(done, self.before, self.items, counts, self.began.elapsed(), columns()));
+                let columns = columns();
+                let line = line(done, self.before, self.items, counts, self.began.elapsed(), columns);
+                let rows = table.lines(columns, SystemClock.now());
+                bar.set_message([vec![line], rows].concat().join("\n"));
             }
             ProgressView::Lines { last } if last.elapsed() < LINES_EVERY => {}
             ProgressView::Lines { last } => {
@@ -98,13 +112,14 @@ impl MapProgress {
         }
     }
 
-    /// Removes the bar and prints the summary.
-    pub(crate) fn finish(self, counts: &Counts) {
+    /// Removes the bar and prints the summary, with what the job has cost if that is known.
+    pub(crate) fn finish(self, counts: &Counts, cost: Option<Cost>) {
         self.clear();
         match &self.shown {
             ProgressView::Nothing => {}
             ProgressView::Bar(_) | ProgressView::Lines { .. } => {
-                say(&summary(self.items, self.before, counts, self.began.elapsed()));
+                let cost = cost.map(|cost| format!("; {cost}")).unwrap_or_default();
+                say(&format!("{}{cost}", summary(self.items, self.before, counts, self.began.elapsed())));
             }
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::ops::Add;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{EndKind, StateName, Task, TaskId};
+use ostler_core::{Cost, EndKind, StateName, Task, TaskId};
 use ostler_ops::jobs::ItemPayload;
 use ostler_ops::output::AttemptOutput;
 use ostler_runtime::EndListener;
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::progress::Beside;
 use crate::exit::say;
-use crate::print::visible;
+use crate::print::{how_long, visible};
 
 /// Finished items passed on with their details; beyond that only the ids are passed on, and the details are read again.
 const MAX_WHOLE: usize = 256;
@@ -81,11 +82,19 @@ pub(crate) enum OutputOrder {
     Kept(Vec<u64>),
 }
 
+/// Whether each completed item gets a line on standard error, where there is no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ItemLines {
+    Printed,
+    LeftOut,
+}
+
 /// Prints outputs until the channel is closed.
 pub(crate) struct Printer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) beside: Beside,
     pub(crate) order: OutputOrder,
+    pub(crate) lines: ItemLines,
 }
 
 impl Printer {
@@ -138,14 +147,24 @@ impl Printer {
     async fn print(&self, end: ItemEnd) -> anyhow::Result<bool> {
         let Some(found) = self.found(end).await? else { return Ok(true) };
         let written = AttemptOutput::of_last(self.store.as_ref(), &found).await?;
+        let line = match self.lines {
+            ItemLines::Printed => completion_of(&found),
+            ItemLines::LeftOut => None,
+        };
         let task = found.task;
         let said: Vec<String> = written
             .warnings
             .iter()
             .map(|warning| format!("{}: {}", visible(&item_of(&task)), visible(warning)))
             .chain(trouble_of(&task))
+            .chain(line)
             .collect();
-        let (output, complaints) = (written.stdout, written.stderr);
+        let (mut output, complaints) = (written.stdout, written.stderr);
+        // The output of a command is as it wrote it; any other result is a line of its own.
+        let is_result = ItemPayload::of(&task.payload).is_none_or(|payload| payload.argv.is_empty());
+        if is_result && !output.is_empty() && !output.ends_with(b"\n") {
+            output.push(b'\n');
+        }
         if complaints.is_empty() && output.is_empty() && said.is_empty() {
             return Ok(true);
         }
@@ -166,6 +185,18 @@ impl Printer {
 fn item_of(task: &Task) -> String {
     let payload = ItemPayload::of(&task.payload);
     payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown())
+}
+
+/// How long a completed item took, and what it cost.
+fn completion_of(found: &TaskDetail) -> Option<String> {
+    if found.task.state.name() != StateName::Completed {
+        return None;
+    }
+    let took = how_long(found.attempts.last()?.took()?);
+    let cost: Option<Cost> =
+        found.attempts.iter().filter_map(|attempt| attempt.conversation.cost()).reduce(Add::add);
+    let cost = cost.map(|cost| format!(", {cost}")).unwrap_or_default();
+    Some(format!("{}: completed, {took}{cost}", visible(&item_of(&found.task))))
 }
 
 fn trouble_of(task: &Task) -> Option<String> {

@@ -7,6 +7,8 @@ use anyhow::Context as _;
 use ostler_core::JobId;
 use ostler_ops::jobs::results::{ItemResult, JobResults};
 use ostler_store::Store;
+use ostler_wire::job::JobResultView;
+use serde_json::Value;
 
 use crate::exit::{Code, refused};
 use crate::print::{Looks, visible_json, visible_lines};
@@ -100,18 +102,18 @@ pub(crate) async fn print(
     looks: Looks,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let mut head = true;
     let mut results = JobResults::of(store, job).await?;
+    if form == Form::Csv {
+        out.write_all(csv_line(JobResultView::COLUMNS)?.as_bytes())?;
+    }
     while let Some(result) = results.next(store).await? {
         let row = result.view();
         // Row by row, so that only one is in memory.
         let text = match form {
             Form::Jsonl => serde_json::to_string(&row)? + "\n",
             Form::Csv => {
-                let mut table = csv::WriterBuilder::new().has_headers(head).from_writer(Vec::new());
-                table.serialize(&row)?;
-                head = false;
-                String::from_utf8(table.into_inner()?)?
+                let row = serde_json::to_value(&row)?;
+                csv_line(JobResultView::COLUMNS.map(|column| cell(&row[column])))?
             }
         };
         let shown = match (looks, form) {
@@ -122,4 +124,20 @@ pub(crate) async fn print(
         out.write_all(shown.as_bytes())?;
     }
     Ok(out.flush()?)
+}
+
+fn csv_line<T: AsRef<[u8]>>(cells: impl IntoIterator<Item = T>) -> anyhow::Result<String> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(cells)?;
+    Ok(String::from_utf8(table.into_inner()?)?)
+}
+
+/// A value as a cell of a table; several values have a line each.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) => all.iter().map(cell).collect::<Vec<_>>().join("\n"),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
 }

@@ -1,70 +1,71 @@
 //! Runs a map job: finds or creates it, enqueues its items, serves its queue, and prints the summary.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_core::{JobId, Overrides, StateName, cut};
-use ostler_exec::Executor;
+use ostler_config::Resources;
+use ostler_core::{JobId, Policy, StateName, cut};
 use ostler_ops::OpsError;
 use ostler_ops::jobs::former::{ChosenJob, FormerRuns, choose};
 use ostler_ops::jobs::plan::{JobPlan, enqueue};
-use ostler_ops::jobs::{self, JobSpec, ServedBy, manage};
+use ostler_ops::jobs::{self, JobSpec, JobTotals, ServedBy, manage};
+use ostler_process::Command;
 use ostler_process::supervisor::{Containment, Supervisor};
-use ostler_process::{Command, CommandPolicy, Environment, OutputForm};
-use ostler_runtime::{
-    EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, Prefetch, StartError, StoreNews, TakeOver,
-};
+use ostler_runtime::{EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, StartError, TakeOver};
 use ostler_store::calls::QueueChange;
-use ostler_store::jobs::{JobRecord, queue_of};
+use ostler_store::jobs::JobRecord;
 use ostler_store::{Clock as _, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
 
+use super::command::{policy, pool_of};
 use super::former::remark;
 use super::halt::{Halt, HaltMode};
+use super::pilot::{self, PilotAnswer};
+use super::pool;
 use super::progress::{MapProgress, again};
-use super::report::{OutputOrder, Printer, Reporter};
+use super::report::{ItemLines, OutputOrder, Printer, Reporter};
 use super::results::Target;
-use super::tally::{CountedCommands, Tally};
+use super::table::LiveTable;
+use super::tally::{CountedItems, Tally};
+use super::watch::{MapEnd, Watch};
 use crate::args::Map;
 use crate::commands::machine;
+use crate::config::PoolSettings;
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
-use crate::up::{Signals, make_room, start_supervisor};
+use crate::up::{Signals, make_room, pools, sandbox, start_supervisor};
 
 /// The capacity of the channel for store events.
 const MAX_NEWS: usize = 16;
-/// Items claimed ahead for each worker, as long as they are short.
-const AHEAD: usize = 8;
-/// The minimum interval between two looks at the progress.
-const LOOK: Duration = Duration::from_millis(10);
 /// The pause before items are enqueued again, while the store is unavailable.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The timeout of an item without --timeout: practically none.
-const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long running items may take to finish after a halt with `soon`.
 const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(crate) struct Mapping<'a> {
     pub(crate) map: &'a Map,
-    pub(crate) plan: JobPlan,
+    pub(crate) plan: Arc<JobPlan>,
+    /// The pool that runs the items here; `None`: a command does, or a node.
+    pub(crate) pool: Option<MapPool>,
     pub(crate) place: StoreLocation,
     pub(crate) out: Out,
 }
 
-/// Why the job has stopped.
-enum MapEnd {
-    /// All items have finished.
-    Done,
-    /// The halt condition is met.
-    Halted(HaltMode),
-    /// The job was cancelled.
-    Cancelled,
-    Interrupted,
-    /// Its node was asked to drain.
-    Drained,
+/// A pool that runs the items of a job in this process.
+pub(crate) struct MapPool {
+    pub(crate) settings: PoolSettings,
+    pub(crate) containment: Containment,
+}
+
+/// What became of a job while this process served it.
+enum ServeEnd {
+    Over(Code),
+    /// The items of its pilot have ended.
+    Piloted,
 }
 
 impl Mapping<'_> {
@@ -72,17 +73,26 @@ impl Mapping<'_> {
         let target = self.map.results.as_deref().map(Target::of).transpose()?;
         let mut signals = Signals::listen()?;
         // While this process is small: the supervisor is a copy of it.
-        let supervisor =
-            if self.map.detach { None } else { Some(start_supervisor(Containment::Auto).await?) };
-        let jobs = self.map.jobs.map_or_else(cores, u32::from);
+        let containment = self.pool.as_ref().map_or(Containment::Auto, |pool| pool.containment);
+        let supervisor = if self.map.detach { None } else { Some(start_supervisor(containment).await?) };
+        if let Some(MapPool { settings, .. }) = &self.pool {
+            pool::check(settings).await?;
+        }
+        let given = self.map.jobs.map(u32::from);
+        let jobs = if self.is_of_pool() { given } else { Some(given.unwrap_or_else(cores)) };
         if supervisor.is_some() {
-            make_room(usize::try_from(jobs).unwrap_or(usize::MAX))?;
+            let workers = jobs.or(self.pool.as_ref().map(|pool| pool.settings.scale.max));
+            make_room(workers.and_then(|workers| usize::try_from(workers).ok()).unwrap_or(usize::MAX))?;
         }
         let stay = if self.map.detach { OpenMode::Brief } else { OpenMode::Long };
         let store = self.place.open_for(stay, IfMissing::Make).await?.store();
         let served_by = if self.map.detach { ServedBy::Node } else { ServedBy::Mapper };
-        let spec = self.plan.spec(served_by, jobs, self.map.retries + 1);
-        let runs = match (self.map.fresh, self.map.once) {
+        let attempts = self.map.retries.map(|retries| retries + 1);
+        let attempts = if self.is_of_pool() { attempts } else { Some(attempts.unwrap_or(1)) };
+        let spec = self.plan.spec(served_by, jobs, attempts);
+        // What agents did was paid for: a complete job of prompts is enough.
+        let once = self.map.once || spec.pool.as_ref().is_some_and(|pool| pool.prompt.is_some());
+        let runs = match (self.map.fresh, once) {
             (true, _) => FormerRuns::Ignore,
             (false, true) => FormerRuns::Once,
             (false, false) => FormerRuns::Resume,
@@ -100,9 +110,40 @@ impl Mapping<'_> {
         match supervisor {
             None => self.leave(store.as_ref(), job).await,
             Some(supervisor) => {
-                let done = self.serve(&store, &supervisor, job, &spec, target, &mut signals).await;
+                let done = self.serve_all(&store, &supervisor, job, target, &mut signals).await;
                 supervisor.stop().await;
                 done
+            }
+        }
+    }
+
+    /// Whether a pool runs the items, here or on a node.
+    fn is_of_pool(&self) -> bool {
+        self.map.pool.is_some() || self.map.agent.is_some()
+    }
+
+    /// Serves a job, and once more if its pilot is approved.
+    async fn serve_all(
+        &self,
+        store: &Arc<dyn Store>,
+        supervisor: &Supervisor,
+        job: JobId,
+        target: Option<Target>,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Code> {
+        let record = jobs::existing(store.as_ref(), job).await?;
+        let spec: JobSpec = serde_json::from_str(&record.job.spec)?;
+        loop {
+            match self.serve(store, supervisor, job, &spec, target.as_ref(), signals).await? {
+                ServeEnd::Over(code) => return Ok(code),
+                ServeEnd::Piloted => {}
+            }
+            let at_once = spec.jobs.or(self.pool.as_ref().map(|pool| pool.settings.scale.max)).unwrap_or(1);
+            match pilot::decide(store.as_ref(), job, at_once, self.out.format(), signals).await? {
+                PilotAnswer::Approved => {}
+                PilotAnswer::Later => return Ok(Code::NeedsApproval),
+                PilotAnswer::Rejected => return Ok(Code::WorkFailed),
+                PilotAnswer::Interrupted => return Ok(Code::Interrupted),
             }
         }
     }
@@ -138,15 +179,15 @@ impl Mapping<'_> {
     }
 
     async fn serve(
-        self,
+        &self,
         store: &Arc<dyn Store>,
         supervisor: &Supervisor,
         job: JobId,
         spec: &JobSpec,
-        target: Option<Target>,
+        target: Option<&Target>,
         signals: &mut Signals,
-    ) -> anyhow::Result<Code> {
-        let items = self.plan.items().len() as u64;
+    ) -> anyhow::Result<ServeEnd> {
+        let items = self.plan.items().len() as u64 + spec.more_tasks();
         let before = jobs::existing(store.as_ref(), job).await?.counts;
         let mut progress = if self.map.quiet {
             MapProgress::quiet(items)
@@ -159,17 +200,22 @@ impl Mapping<'_> {
         } else {
             OutputOrder::AsTheyCome
         };
-        let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order };
+        let lines = if self.is_of_pool() && !self.map.quiet && !progress.is_bar() {
+            ItemLines::Printed
+        } else {
+            ItemLines::LeftOut
+        };
+        let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order, lines };
         let printing = match self.out.format() {
             Format::People => Some(tokio::spawn(printer.serve(ends))),
             Format::Json => None,
         };
         let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
-        let tally = Tally::new(halt, items, spec.attempts, before.completed);
-        let command = Command::of_payload(supervisor.clone(), policy())?;
-        let executor = Arc::new(CountedCommands { command, tally: Arc::clone(&tally) });
-        let listener: Arc<dyn EndListener> = Arc::clone(&reporter) as Arc<dyn EndListener>;
-        let pool = PoolConfig { listeners: vec![listener], ..pool_of(executor, job, spec) };
+        let mut pool = self.pool_for(store, supervisor, job, spec).await?;
+        let attempts = attempts_of(&pool).unwrap_or(Policy::default().retry.attempts);
+        let tally = Tally::new(halt, items, attempts, before.completed);
+        pool.executor = Arc::new(CountedItems { executor: pool.executor, tally: Arc::clone(&tally) });
+        pool.listeners.push(Arc::clone(&reporter) as Arc<dyn EndListener>);
         let (store_news, news) = mpsc::channel(MAX_NEWS);
         let config = NodeConfig {
             retention: self.place.keep(),
@@ -178,10 +224,18 @@ impl Mapping<'_> {
         };
         let node = start(store, supervisor, config).await?;
         let enqueued = {
-            let (store, plan) = (Arc::clone(store), self.plan);
+            let (store, plan) = (Arc::clone(store), Arc::clone(&self.plan));
             tokio::spawn(async move { enqueue_patiently(store.as_ref(), &plan, job).await })
         };
-        let mut watching = Watch { store: store.as_ref(), node: &node, job, items, news };
+        let mut watching = Watch {
+            store: store.as_ref(),
+            node: &node,
+            job,
+            items,
+            news,
+            payload_bytes: self.place.bounds().payload_bytes,
+            table: (self.is_of_pool() && progress.is_bar()).then(LiveTable::default),
+        };
         let over = tokio::select! {
             over = watching.until_over(&mut progress, enqueued) => match over {
                 Ok(over) => over,
@@ -206,13 +260,15 @@ impl Mapping<'_> {
                     say(&format!("stopping {running} {items}; interrupt again to stop at once"));
                 }
             }
-            MapEnd::Done | MapEnd::Halted(_) | MapEnd::Cancelled | MapEnd::Drained => {}
+            MapEnd::Done | MapEnd::Piloted | MapEnd::Halted(_) | MapEnd::Cancelled | MapEnd::Drained => {}
         }
         let patience = match over {
             MapEnd::Halted(HaltMode::Soon) | MapEnd::Drained => SOON,
-            MapEnd::Done | MapEnd::Halted(HaltMode::Now) | MapEnd::Cancelled | MapEnd::Interrupted => {
-                Duration::ZERO
-            }
+            MapEnd::Done
+            | MapEnd::Piloted
+            | MapEnd::Halted(HaltMode::Now)
+            | MapEnd::Cancelled
+            | MapEnd::Interrupted => Duration::ZERO,
         };
         let (mut state, stopper) = (node.state(), node.stopper());
         let mut draining = std::pin::pin!(async {
@@ -240,28 +296,50 @@ impl Mapping<'_> {
             if let Some(printing) = printing {
                 printing.await??;
             }
-            let counts = jobs::existing(store.as_ref(), job).await?.counts;
-            progress.finish(&counts);
+            let record = jobs::existing(store.as_ref(), job).await?;
+            let counts = record.counts;
+            let cost =
+                if self.is_of_pool() { JobTotals::of(store.as_ref(), &record).await?.cost } else { None };
+            progress.finish(&counts, cost);
             if let Some(target) = target {
                 target.write(store.as_ref(), job).await?;
             }
             if self.out.format() == Format::Json {
                 self.out.json(&jobs::view(&jobs::existing(store.as_ref(), job).await?))?;
             }
+            if let MapEnd::Piloted = over {
+                return Ok(ServeEnd::Piloted);
+            }
             if !self.map.quiet && counts.completed < items {
                 say(&again(items, &counts));
             }
-            Ok(match over {
+            Ok(ServeEnd::Over(match over {
                 MapEnd::Interrupted => Code::Interrupted,
                 MapEnd::Cancelled | MapEnd::Drained => Code::WorkFailed,
                 MapEnd::Done | MapEnd::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
-                MapEnd::Done | MapEnd::Halted(_) => Code::Done,
-            })
+                MapEnd::Done | MapEnd::Halted(_) | MapEnd::Piloted => Code::Done,
+            }))
         };
         tokio::select! {
             summed_up = sum_up => summed_up,
             () = signals.next() => std::process::exit(Code::Interrupted.number().into()),
         }
+    }
+
+    /// The pool of the job's queue, with its executor.
+    async fn pool_for(
+        &self,
+        store: &Arc<dyn Store>,
+        supervisor: &Supervisor,
+        job: JobId,
+        spec: &JobSpec,
+    ) -> anyhow::Result<PoolConfig> {
+        let Some(MapPool { settings, .. }) = &self.pool else {
+            return Ok(pool_of(Arc::new(Command::of_payload(supervisor.clone(), policy())?), job, spec));
+        };
+        let resources = Resources::default().with(supervisor.clone());
+        sandbox::prove_all(slice::from_ref(settings), &resources).await?;
+        pools::of_job(settings, job, spec, store, self.place.bounds(), &resources).await
     }
 
     /// The numbers of the unfinished items.
@@ -272,6 +350,14 @@ impl Mapping<'_> {
         let open = places.filter(|place| !done.contains(&self.plan.task_id(job, *place)));
         Ok(open.map(|place| place as u64 + 1).collect())
     }
+}
+
+/// The maximum number of attempts of an item, if the pool has one of its own.
+fn attempts_of(pool: &PoolConfig) -> Option<u32> {
+    pool.settings.iter().find_map(|change| {
+        let overrides = if let QueueChange::Overrides(overrides) = change { Some(overrides) } else { None };
+        overrides.and_then(|overrides| overrides.attempts)
+    })
 }
 
 fn cores() -> u32 {
@@ -313,97 +399,4 @@ async fn start(store: &Arc<dyn Store>, supervisor: &Supervisor, config: NodeConf
         | StartError::NotNew
         | StartError::Guard(_) => error.into(),
     })
-}
-
-/// As with any program started from a shell, the environment is inherited, and the output is not changed.
-pub(crate) fn policy() -> CommandPolicy {
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    CommandPolicy {
-        environment: Environment { keep: names.collect(), set: Vec::new() },
-        output: OutputForm::Exact,
-        ..CommandPolicy::new(Vec::<String>::new())
-    }
-}
-
-pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &JobSpec) -> PoolConfig {
-    let workers = usize::try_from(spec.jobs).unwrap_or(1);
-    let timeout = spec.timeout_ms.map_or(NO_TIMEOUT, Duration::from_millis);
-    let overrides = Overrides { attempts: Some(spec.attempts), timeout: Some(timeout), ..Overrides::NONE };
-    PoolConfig {
-        // No other queue waits for these workers, so short items may be claimed ahead.
-        prefetch: Prefetch::UpTo(workers.saturating_mul(AHEAD)),
-        settings: vec![QueueChange::Overrides(overrides)],
-        worker_name: "map".to_owned(),
-        ..PoolConfig::durable(queue_of(job), executor, workers)
-    }
-}
-
-/// Watches a job until it has stopped.
-struct Watch<'a> {
-    store: &'a dyn Store,
-    node: &'a Node,
-    job: JobId,
-    items: u64,
-    news: mpsc::Receiver<StoreNews>,
-}
-
-impl Watch<'_> {
-    async fn until_over(
-        &mut self,
-        progress: &mut MapProgress,
-        mut enqueued: tokio::task::JoinHandle<Result<u64, OpsError>>,
-    ) -> anyhow::Result<MapEnd> {
-        let (mut ends, mut state) = (self.node.ends(), self.node.state());
-        let mut changes = self.store.changes();
-        let mut all_enqueued = false;
-        let mut said_paused = false;
-        let mut troubles = Vec::new();
-        loop {
-            tokio::select! {
-                done = &mut enqueued, if !all_enqueued => {
-                    done??;
-                    all_enqueued = true;
-                }
-                _ = ends.changed() => {}
-                Ok(()) = state.changed() => {}
-                _ = changes.wait() => {}
-            }
-            let found = self.node.troubles();
-            for trouble in found.iter().filter(|trouble| !troubles.contains(*trouble)) {
-                progress.aside(|| say(trouble));
-            }
-            troubles = found;
-            while let Ok(news) = self.news.try_recv() {
-                // The program exits with that message.
-                if !matches!(news, StoreNews::Gone(_)) {
-                    progress.aside(|| say(&news.to_string()));
-                }
-            }
-            if let Some(error) = self.node.store_health().gone() {
-                return Err(refusal(error));
-            }
-            if *state.borrow_and_update() == NodeState::Draining {
-                progress.aside(|| say("drain requested"));
-                return Ok(MapEnd::Drained);
-            }
-            let record = match jobs::existing(self.store, self.job).await {
-                Err(error) if error.is_transient() => continue,
-                record => record?,
-            };
-            progress.update(&record.counts);
-            if all_enqueued && record.counts.ended() >= self.items {
-                return Ok(MapEnd::Done);
-            }
-            if record.cancelled_at.is_some() {
-                return Ok(MapEnd::Cancelled);
-            }
-            if let Some(why) = record.paused.filter(|_| !said_paused) {
-                progress.aside(|| {
-                    say(&format!("the job is paused: {why}; to resume it: ostler job resume {}", self.job));
-                });
-                said_paused = true;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
 }

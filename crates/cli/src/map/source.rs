@@ -1,19 +1,21 @@
-//! Sources of the items of a map job: words, lines, files, CSV and JSON lines.
+//! Sources of the items of a map job: words, lines, files, CSV, JSON lines, and the output of a command.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use globset::GlobBuilder;
-use ostler_ops::jobs::Item;
+use ostler_ops::jobs::{Item, ItemForm};
 use serde_json::Value;
 use walkdir::WalkDir;
 
 /// The maximum number of items of one job.
 const MAX_ITEMS: usize = 5_000_000;
-/// The maximum size of an item: the kernel accepts no longer argument.
-const MAX_ITEM_BYTES: usize = 128 * 1024;
+/// The maximum size of all items together.
+const MAX_INPUT_BYTES: u64 = 4 << 30;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ItemSource {
@@ -29,6 +31,39 @@ pub(crate) enum ItemSource {
     Csv(PathBuf),
     /// One JSON value per line; `-` is standard input.
     Jsonl(PathBuf),
+    /// The output of a shell command line, one item per line.
+    Command(String),
+}
+
+/// What becomes of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ItemUse {
+    /// A part of a command line.
+    Argument,
+    /// A part of a payload, whose size is checked as a whole.
+    Payload,
+}
+
+impl ItemUse {
+    /// The maximum size of an argument: the kernel accepts no longer one.
+    const MAX_ARGUMENT_BYTES: usize = 128 * 1024;
+
+    fn check(self, item: &Item, at: &dyn Display) -> Result<(), NoItems> {
+        match self {
+            Self::Payload => Ok(()),
+            Self::Argument if item.bytes.len() > Self::MAX_ARGUMENT_BYTES => wrong(format!(
+                "{at} has {} bytes; an argument may have at most {}",
+                item.bytes.len(),
+                Self::MAX_ARGUMENT_BYTES
+            )),
+            Self::Argument
+                if item.bytes.contains(&0) || item.fields.iter().any(|(_, value)| value.contains('\0')) =>
+            {
+                wrong(format!("{at} contains a NUL character, which an argument cannot"))
+            }
+            Self::Argument => Ok(()),
+        }
+    }
 }
 
 /// The items, and the names of their fields.
@@ -48,88 +83,176 @@ fn wrong<T>(sentence: impl Into<String>) -> Result<T, NoItems> {
 }
 
 impl ItemSource {
-    pub(crate) fn read(self, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Items, NoItems> {
-        let items = match self {
-            Self::Words(words) => plain(words.into_iter().map(Ok))?,
-            Self::Lines => plain(records(stdin(), b'\n'))?,
-            Self::Nul => plain(records(stdin(), 0))?,
-            Self::Files(pattern) => files(&pattern)?,
-            Self::Csv(file) => csv(&file, open(&file, stdin)?)?,
-            Self::Jsonl(file) => jsonl(&file, open(&file, stdin)?)?,
-        };
-        for (place, item) in items.all.iter().enumerate() {
-            if item.bytes.contains(&0) || item.fields.iter().any(|(_, value)| value.contains('\0')) {
-                return wrong(format!(
-                    "item {} contains a NUL character, which an argument cannot",
-                    place + 1
-                ));
+    pub(crate) fn read(self, used: ItemUse, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Items, NoItems> {
+        let mut items = ItemReader { used, items: Items::default() };
+        match self {
+            Self::Words(words) => {
+                for (place, word) in words.into_iter().enumerate() {
+                    items.push(Item::plain(word), &format_args!("item {}", place + 1))?;
+                }
+            }
+            Self::Lines => items.records(stdin(), b'\n', "standard input")?,
+            Self::Nul => items.records(stdin(), 0, "standard input")?,
+            Self::Files(pattern) => items.files(&pattern)?,
+            Self::Csv(file) => items.csv(&file, open(&file, stdin)?)?,
+            Self::Jsonl(file) => items.jsonl(&file, open(&file, stdin)?)?,
+            Self::Command(line) => items.output_of(&line)?,
+        }
+        Ok(items.items)
+    }
+}
+
+/// Collects items from one source.
+struct ItemReader {
+    used: ItemUse,
+    items: Items,
+}
+
+impl ItemReader {
+    /// Adds an item; `at` names it in errors.
+    fn push(&mut self, item: Item, at: &dyn Display) -> Result<(), NoItems> {
+        if self.items.all.len() >= MAX_ITEMS {
+            return wrong(format!("more than {MAX_ITEMS} items, the maximum for one job"));
+        }
+        self.used.check(&item, at)?;
+        self.items.all.push(item);
+        Ok(())
+    }
+
+    /// Splits the input at `end`; empty records are left out.
+    fn records(&mut self, input: Box<dyn Read>, end: u8, from: &str) -> Result<(), NoItems> {
+        let what = if end == b'\n' { "line" } else { "record" };
+        for (place, record) in bounded(input).split(end).enumerate() {
+            let bytes = record.map_err(|error| NoItems(format!("cannot read {from}: {error}")))?;
+            if !bytes.is_empty() {
+                self.push(Item::plain(bytes), &format_args!("{what} {} of {from}", place + 1))?;
             }
         }
-        Ok(items)
+        Ok(())
+    }
+
+    /// The lines that a command prints. Its errors are shown as they come.
+    fn output_of(&mut self, line: &str) -> Result<(), NoItems> {
+        let fault = |error: io::Error| NoItems(format!("--items-from: cannot run sh: {error}"));
+        let mut child = Command::new("sh")
+            .args(["-c", line])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(fault)?;
+        let output = child.stdout.take().map(|output| Box::new(output) as Box<dyn Read>);
+        let read = self.records(output.unwrap_or_else(|| Box::new(io::empty())), b'\n', "its output");
+        if read.is_err() {
+            // It may never end by itself.
+            let _ = child.kill();
+        }
+        let ended = child.wait().map_err(fault)?;
+        read.map_err(|NoItems(why)| NoItems(format!("--items-from: {why}")))?;
+        if !ended.success() {
+            return wrong(format!("--items-from: the command failed ({ended}); nothing was enqueued"));
+        }
+        Ok(())
+    }
+
+    /// The files that match a glob, sorted by name. As in a shell, hidden files match only if the pattern names them.
+    fn files(&mut self, pattern: &str) -> Result<(), NoItems> {
+        let fault = |error: &dyn Display| NoItems(format!("--files {pattern}: {error}"));
+        let wanted =
+            GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| fault(&error))?;
+        let wanted = wanted.compile_matcher();
+        let (root, within) = root_of(pattern);
+        let named_hidden = pattern[within..].split('/').any(|part| part.starts_with('.'));
+        let hidden = |name: &OsStr| name.as_bytes().starts_with(b".") && !named_hidden;
+        let walk =
+            WalkDir::new(&root).follow_links(true).sort_by_file_name().max_depth(depth_of(pattern, within));
+        for entry in walk.into_iter().filter_entry(|entry| entry.depth() == 0 || !hidden(entry.file_name())) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // A missing folder means that nothing matches.
+                Err(error) if error.depth() == 0 => break,
+                Err(error) => return Err(fault(&error)),
+            };
+            // "." stands for this folder if the pattern does not start with one.
+            let path = if within == 0 {
+                entry.path().strip_prefix(".").unwrap_or(entry.path())
+            } else {
+                entry.path()
+            };
+            if entry.file_type().is_file() && wanted.is_match(path) {
+                self.push(Item::file(path.as_os_str().as_bytes()), &path.display())?;
+            }
+        }
+        if self.items.all.is_empty() {
+            return wrong(format!("--files {pattern}: no file matches"));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a row are the row as a JSON object, so that `{}` is the whole row.
+    fn csv(&mut self, file: &Path, input: Box<dyn Read>) -> Result<(), NoItems> {
+        let mut reader = csv::Reader::from_reader(bounded(input));
+        let fault = |error: csv::Error| NoItems(format!("{}: {error}", file.display()));
+        let fields: Vec<String> = reader.headers().map_err(fault)?.iter().map(ToOwned::to_owned).collect();
+        if let Some(twice) = fields.iter().enumerate().find(|(at, name)| fields[..*at].contains(name)) {
+            return wrong(format!("{}: duplicate column \"{}\"", file.display(), twice.1));
+        }
+        for row in reader.records() {
+            let row = row.map_err(fault)?;
+            let values: Vec<(String, String)> =
+                fields.iter().cloned().zip(row.iter().map(ToOwned::to_owned)).collect();
+            let object: serde_json::Map<String, Value> =
+                values.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
+            let bytes = Value::from(object).to_string().into_bytes();
+            let line = row.position().map_or(0, csv::Position::line);
+            let item = Item { bytes, fields: values, form: ItemForm::Row };
+            self.push(item, &format_args!("{}, line {line}", file.display()))?;
+        }
+        self.items.fields = fields;
+        Ok(())
+    }
+
+    fn jsonl(&mut self, file: &Path, input: Box<dyn Read>) -> Result<(), NoItems> {
+        for (place, line) in bounded(input).lines().enumerate() {
+            let at = format!("{}, line {}", file.display(), place + 1);
+            let line = line.map_err(|error| NoItems(format!("{at}: {error}")))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let value: Value = serde_json::from_str(&line).map_err(|error| NoItems(not_json(&at, &error)))?;
+            let mut item = Item::plain(text(&value));
+            if let Value::Object(object) = &value {
+                item.form = ItemForm::Row;
+                for (name, value) in object {
+                    if !self.items.fields.contains(name) {
+                        self.items.fields.push(name.clone());
+                    }
+                    item.fields.push((name.clone(), text(value)));
+                }
+            }
+            self.push(item, &at)?;
+        }
+        Ok(())
     }
 }
 
-fn plain(texts: impl Iterator<Item = io::Result<Vec<u8>>>) -> Result<Items, NoItems> {
-    let mut all = Vec::new();
-    for text in texts {
-        match text {
-            Ok(bytes) => push(&mut all, Item::plain(bytes))?,
-            Err(error) => return wrong(format!("cannot read standard input: {error}")),
+/// The input up to its maximum size; reading on is an error.
+fn bounded(input: Box<dyn Read>) -> io::BufReader<impl Read> {
+    struct Bounded {
+        input: Box<dyn Read>,
+        left: u64,
+    }
+
+    impl Read for Bounded {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let read = self.input.read(buffer)?;
+            self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+                io::Error::other(format!("more than {} GiB of items", MAX_INPUT_BYTES >> 30))
+            })?;
+            Ok(read)
         }
     }
-    Ok(Items { all, fields: Vec::new() })
-}
 
-fn push(all: &mut Vec<Item>, item: Item) -> Result<(), NoItems> {
-    if all.len() >= MAX_ITEMS {
-        return wrong(format!("more than {MAX_ITEMS} items, the maximum for one job"));
-    }
-    if item.bytes.len() > MAX_ITEM_BYTES {
-        return wrong(format!(
-            "item {} has {} bytes; an argument may have at most {MAX_ITEM_BYTES}",
-            all.len() + 1,
-            item.bytes.len()
-        ));
-    }
-    all.push(item);
-    Ok(())
-}
-
-/// Splits the input at `end`; empty records are left out.
-fn records(input: Box<dyn Read>, end: u8) -> impl Iterator<Item = io::Result<Vec<u8>>> {
-    let split = io::BufReader::new(input).split(end);
-    split.filter(|record| record.as_ref().map_or(true, |bytes| !bytes.is_empty()))
-}
-
-/// The files that match a glob, sorted by name. As in a shell, hidden files match only if the pattern names them.
-fn files(pattern: &str) -> Result<Items, NoItems> {
-    let fault = |error: &dyn std::fmt::Display| NoItems(format!("--files {pattern}: {error}"));
-    let wanted = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| fault(&error))?;
-    let wanted = wanted.compile_matcher();
-    let (root, within) = root_of(pattern);
-    let named_hidden = pattern[within..].split('/').any(|part| part.starts_with('.'));
-    let hidden = |name: &OsStr| name.as_bytes().starts_with(b".") && !named_hidden;
-    let walk =
-        WalkDir::new(&root).follow_links(true).sort_by_file_name().max_depth(depth_of(pattern, within));
-    let mut all = Vec::new();
-    for entry in walk.into_iter().filter_entry(|entry| entry.depth() == 0 || !hidden(entry.file_name())) {
-        let entry = match entry {
-            Ok(entry) => entry,
-            // A missing folder means that nothing matches.
-            Err(error) if error.depth() == 0 => break,
-            Err(error) => return Err(fault(&error)),
-        };
-        // "." stands for this folder if the pattern does not start with one.
-        let path =
-            if within == 0 { entry.path().strip_prefix(".").unwrap_or(entry.path()) } else { entry.path() };
-        if entry.file_type().is_file() && wanted.is_match(path) {
-            push(&mut all, Item::plain(path.as_os_str().as_bytes()))?;
-        }
-    }
-    if all.is_empty() {
-        return wrong(format!("--files {pattern}: no file matches"));
-    }
-    Ok(Items { all, fields: Vec::new() })
+    io::BufReader::new(Bounded { input, left: MAX_INPUT_BYTES })
 }
 
 /// The folder that contains all matches, and how many bytes of the pattern it takes.
@@ -158,49 +281,6 @@ fn open(file: &Path, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Box<dyn Re
     }
 }
 
-/// The bytes of a row are the row as a JSON object, so that `{}` is the whole row.
-fn csv(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
-    let mut reader = csv::Reader::from_reader(input);
-    let fault = |error: csv::Error| NoItems(format!("{}: {error}", file.display()));
-    let fields: Vec<String> = reader.headers().map_err(fault)?.iter().map(ToOwned::to_owned).collect();
-    if let Some(twice) = fields.iter().enumerate().find(|(at, name)| fields[..*at].contains(name)) {
-        return wrong(format!("{}: duplicate column \"{}\"", file.display(), twice.1));
-    }
-    let mut all = Vec::new();
-    for row in reader.records() {
-        let row = row.map_err(fault)?;
-        let values: Vec<(String, String)> =
-            fields.iter().cloned().zip(row.iter().map(ToOwned::to_owned)).collect();
-        let object: serde_json::Map<String, Value> =
-            values.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
-        push(&mut all, Item { bytes: Value::from(object).to_string().into_bytes(), fields: values })?;
-    }
-    Ok(Items { all, fields })
-}
-
-fn jsonl(file: &Path, input: Box<dyn Read>) -> Result<Items, NoItems> {
-    let mut items = Items::default();
-    for (place, line) in io::BufReader::new(input).lines().enumerate() {
-        let at = || format!("{}, line {}", file.display(), place + 1);
-        let line = line.map_err(|error| NoItems(format!("{}: {error}", at())))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let value: Value = serde_json::from_str(&line).map_err(|error| NoItems(not_json(&at(), &error)))?;
-        let mut fields = Vec::new();
-        if let Value::Object(object) = &value {
-            for (name, value) in object {
-                if !items.fields.contains(name) {
-                    items.fields.push(name.clone());
-                }
-                fields.push((name.clone(), text(value)));
-            }
-        }
-        push(&mut items.all, Item { bytes: text(&value).into_bytes(), fields })?;
-    }
-    Ok(items)
-}
-
 /// Says at which column a line stops being JSON.
 fn not_json(place: &str, error: &serde_json::Error) -> String {
     if error.is_eof() {
@@ -223,7 +303,7 @@ mod tests {
     use super::*;
 
     fn read(source: ItemSource, stdin: &'static [u8]) -> Result<Items, String> {
-        source.read(|| Box::new(stdin)).map_err(|error| error.to_string())
+        source.read(ItemUse::Argument, || Box::new(stdin)).map_err(|error| error.to_string())
     }
 
     fn texts(items: &Items) -> Vec<String> {
@@ -277,13 +357,33 @@ mod tests {
     #[test]
     fn what_cannot_be_an_item_is_said_with_its_place() {
         let told = |source: ItemSource, stdin| read(source, stdin).expect_err("refused");
-        assert!(told(ItemSource::Lines, b"fine\na\0b\n").starts_with("item 2 contains a NUL"));
+        assert!(
+            told(ItemSource::Lines, b"fine\na\0b\n").starts_with("line 2 of standard input contains a NUL")
+        );
         assert!(told(ItemSource::Jsonl("-".into()), b"{}\n{x\n").contains("line 2, column 2: not JSON"));
         assert!(told(ItemSource::Csv("-".into()), b"a,b\n1\n").contains("fields"));
         assert!(told(ItemSource::Csv("-".into()), b"a,a\n1,2\n").contains("duplicate"));
         assert!(told(ItemSource::Files("/nowhere/*.x".into()), b"").contains("no file matches"));
         assert!(told(ItemSource::Csv("/nowhere/x.csv".into()), b"").contains("cannot read"));
-        let long = told(ItemSource::Words(vec![vec![b'x'; MAX_ITEM_BYTES + 1]]), b"");
-        assert!(long.contains("at most 131072"), "{long}");
+        let long = told(ItemSource::Words(vec![vec![b'x'; ItemUse::MAX_ARGUMENT_BYTES + 1]]), b"");
+        assert!(long.contains("item 1 has") && long.contains("at most 131072"), "{long}");
+    }
+
+    #[test]
+    fn an_item_of_a_payload_may_be_long_and_have_any_characters() {
+        let long = vec![0; ItemUse::MAX_ARGUMENT_BYTES + 1];
+        let source = ItemSource::Words(vec![long.clone()]);
+        let items = source.read(ItemUse::Payload, || Box::new(io::empty())).expect("items");
+        assert_eq!(items.all, [Item::plain(long)]);
+    }
+
+    #[test]
+    fn a_command_gives_an_item_for_each_line_and_one_that_fails_none() {
+        let output = |line: &str| read(ItemSource::Command(line.to_owned()), b"");
+        assert_eq!(texts(&output("printf 'a b\\n\\n-x\\n'").expect("items")), ["a b", "-x"]);
+        let failed = output("echo a; exit 3").expect_err("it failed");
+        assert!(failed.contains("exit status: 3") && failed.contains("nothing was enqueued"), "{failed}");
+        let endless = output("printf 'a\\0b\\n'; exec sleep 600").expect_err("refused");
+        assert!(endless.contains("line 1 of its output contains a NUL"), "{endless}");
     }
 }

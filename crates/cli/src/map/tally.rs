@@ -1,12 +1,12 @@
 //! Counts finished items before their outcome is reported: once a halt condition is met, no further item starts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Outcome};
-use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
-use ostler_process::Command;
+use ostler_core::{ErrorClass, Failure, Outcome, Overrides, WorkerId};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerOpening};
 use ostler_store::views::Counts;
 use tokio::sync::watch;
 
@@ -91,16 +91,52 @@ enum ItemAdmission {
     HandBack,
 }
 
-/// Runs commands until the halt condition is met.
-pub(crate) struct CountedCommands {
-    pub(crate) command: Command,
+/// Runs items until the halt condition is met.
+pub(crate) struct CountedItems {
+    pub(crate) executor: Arc<dyn Executor>,
     pub(crate) tally: Arc<Tally>,
 }
 
 #[async_trait]
-impl Executor for CountedCommands {
+impl Executor for CountedItems {
     fn served(&self) -> Served {
-        self.command.served()
+        self.executor.served()
+    }
+
+    fn capacity(&self) -> Option<usize> {
+        self.executor.capacity()
+    }
+
+    fn per_worker(&self) -> usize {
+        self.executor.per_worker()
+    }
+
+    fn slots(&self, worker: WorkerId) -> usize {
+        self.executor.slots(worker)
+    }
+
+    fn kind_options(&self) -> BTreeMap<String, Overrides> {
+        self.executor.kind_options()
+    }
+
+    async fn open(&self, worker: WorkerId) -> WorkerOpening {
+        self.executor.open(worker).await
+    }
+
+    async fn close(&self, worker: WorkerId) {
+        self.executor.close(worker).await;
+    }
+
+    async fn ended(&self, worker: WorkerId) -> Failure {
+        self.executor.ended(worker).await
+    }
+
+    fn abandon(&self, worker: WorkerId) {
+        self.executor.abandon(worker);
+    }
+
+    fn vitals(&self, worker: WorkerId) -> Vitals {
+        self.executor.vitals(worker)
     }
 
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
@@ -109,7 +145,7 @@ impl Executor for CountedCommands {
             ItemAdmission::HandBack => return AttemptResult::handed_back(),
         }
         let attempt = work.attempt;
-        let ended = self.command.run(work, control).await;
+        let ended = self.executor.run(work, control).await;
         self.tally.count(&ended.outcome, attempt);
         ended
     }

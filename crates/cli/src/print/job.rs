@@ -1,13 +1,15 @@
 //! Jobs, for people.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use ostler_core::Cost;
 use ostler_ops::jobs::FailedItem;
 use ostler_wire::job::{JobState, JobView};
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
-use super::visible;
+use super::{how_long, visible};
 
 const fn paint(state: JobState) -> Paint {
     match state {
@@ -64,6 +66,12 @@ pub(crate) fn job(view: &JobView, failed: &[FailedItem], looks: Looks) -> String
             view.items, tasks.completed, tasks.failed, tasks.cancelled
         ),
     );
+    if let Some(took) = view.duration_ms {
+        line("took", &how_long(Duration::from_millis(took)));
+    }
+    if let Some(cost) = view.cost_usd.and_then(Cost::from_usd) {
+        line("cost", &cost.to_string());
+    }
     if !failed.is_empty() {
         let mut table = Table::new(&["FAILED ITEM", "ERROR"]);
         for FailedItem { item, error } in failed {

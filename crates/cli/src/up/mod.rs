@@ -7,7 +7,7 @@
 mod descriptors;
 mod jobs;
 mod node;
-mod pools;
+pub(crate) mod pools;
 mod presence;
 pub(crate) mod sandbox;
 mod service;
@@ -27,7 +27,7 @@ use ostler_core::AccountChange;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{Drained, NodeConfig, NodeHandle, TakeOver};
 
-use crate::config::{Config, DetachedJobs, duration};
+use crate::config::{Config, duration};
 use crate::exit::{Code, refused, say};
 use crate::log;
 use crate::map::serve::JobServer;
@@ -132,15 +132,16 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     for queue in replaced {
         say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
     }
-    match config.jobs {
-        DetachedJobs::Served => services.started(JobService::start(JobServer {
-            store,
-            node: handle.clone(),
-            supervisor: supervisor.clone(),
-            patience: config.shutdown_timeout,
-        })),
-        DetachedJobs::Left => {}
-    }
+    services.started(JobService::start(JobServer {
+        store,
+        node: handle.clone(),
+        supervisor: supervisor.clone(),
+        patience: config.shutdown_timeout,
+        pools: config.pools.clone().into(),
+        resources,
+        commands: config.jobs,
+        place: place.clone(),
+    }));
     Ok(UpNode { node: handle, supervisor, presence })
 }
 

@@ -1,13 +1,16 @@
 //! The pools of a config, as a node runs them: executors, settings of their queues, and hooks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_config::{BuildContext, ClaimAhead, Resources};
-use ostler_core::Overrides;
 use ostler_core::price::PriceTable;
+use ostler_core::{JobId, Overrides};
+use ostler_ops::jobs::JobSpec;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{EndListener, PoolConfig, PoolSize, Prefetch, StartMode};
 use ostler_store::calls::QueueChange;
+use ostler_store::jobs::queue_of;
 use ostler_store::views::QueueSettings;
 use ostler_store::{Bounds, Store};
 
@@ -67,21 +70,59 @@ pub(super) async fn complete(
 ) -> anyhow::Result<Vec<String>> {
     let mut replaced = Vec::new();
     for (pool, said) in built.iter_mut().zip(pools) {
-        let before = store.queue_settings(&said.name).await.map_err(refusal)?;
-        let limits = said.limits.bring(&before);
-        match limits.replaces {
+        match complete_one(pool, said, store, bounds, resources).await? {
             Replaces::SetByHand => replaced.push(said.name.clone()),
             Replaces::Nothing => {}
         }
-        pool.settings.extend(limits.changes);
-        pool.settings.extend(kinds(&before, said));
-        // Only a program without children has no supervisor.
-        if let Some(supervisor) = resources.get::<Supervisor>() {
-            let tools = Tools { supervisor: supervisor.clone(), store: Arc::clone(store), bounds };
-            pool.listeners.extend(hooks(said, &tools)?);
-        }
     }
     Ok(replaced)
+}
+
+async fn complete_one(
+    pool: &mut PoolConfig,
+    said: &PoolSettings,
+    store: &Arc<dyn Store>,
+    bounds: Bounds,
+    resources: &Resources,
+) -> anyhow::Result<Replaces> {
+    let before = store.queue_settings(&pool.queue).await.map_err(refusal)?;
+    let limits = said.limits.bring(&before);
+    pool.settings.extend(limits.changes);
+    pool.settings.extend(kinds(&before, said));
+    // Only a program without children has no supervisor.
+    if let Some(supervisor) = resources.get::<Supervisor>() {
+        let tools = Tools { supervisor: supervisor.clone(), store: Arc::clone(store), bounds };
+        pool.listeners.extend(hooks(said, &tools)?);
+    }
+    Ok(limits.replaces)
+}
+
+/// The pool of a job: executor, settings, limits and hooks are those of a pool of the config, on the queue of the job. Options of
+/// the job win.
+pub(crate) async fn of_job(
+    said: &PoolSettings,
+    job: JobId,
+    spec: &JobSpec,
+    store: &Arc<dyn Store>,
+    bounds: Bounds,
+    resources: &Resources,
+) -> anyhow::Result<PoolConfig> {
+    let own = Overrides {
+        attempts: spec.attempts,
+        timeout: spec.timeout_ms.map(Duration::from_millis),
+        ..Overrides::NONE
+    };
+    let mut said = said.clone();
+    said.overrides = own.or(&said.overrides);
+    said.kinds.values_mut().for_each(|kind| *kind = own.or(kind));
+    // All items of a job are enqueued at once.
+    said.limits.queue_limit = None;
+    if let Some(jobs) = spec.jobs {
+        (said.scale.min, said.scale.max) = (said.scale.min.min(jobs), jobs);
+    }
+    let mut pool = PoolConfig { queue: queue_of(job), ..build_one(&said, resources)? };
+    complete_one(&mut pool, &said, store, bounds, resources).await?;
+    Ok(pool)
 }
 
 /// Settings of kinds; those of kinds that the config no longer has are removed.

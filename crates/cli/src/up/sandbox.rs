@@ -26,7 +26,7 @@ pub(crate) fn hide(mut config: Config, store: &StoreUrl) -> anyhow::Result<Confi
 }
 
 /// Runs the self-test of every sandbox; the store must exist.
-pub(super) async fn prove_all(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<()> {
+pub(crate) async fn prove_all(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<()> {
     for PoolSettings { name, executor, .. } in pools {
         executor.prove(BuildContext { pool: name, resources }).await.map_err(|why| refusal(name, &why))?;
     }

@@ -83,6 +83,66 @@ fn outputs_that_do_not_end_their_line_and_the_bar_keep_apart_on_a_narrow_screen(
     assert!(rows.last().is_some_and(|row| row.contains("3 completed")), "{rows:?}");
 }
 
+/// Says what it does, and waits for the file "go", which the test writes when that is on the screen.
+const WORKER: &str = r#"
+import os, time
+from ostler import worker
+
+@worker.task("look")
+def look(payload, ctx):
+    ctx.usage(model="m", cost_usd=0.02)
+    ctx.message("I read all of it, from the first line to the last one")
+    until = time.monotonic() + 120
+    while not os.path.exists("go") and time.monotonic() < until:
+        time.sleep(0.01)
+    return "done"
+
+worker.run()
+"#;
+
+#[test]
+fn the_items_that_the_workers_of_a_pool_run_are_a_table_on_a_narrow_screen() {
+    let place = Place::new();
+    let script = place.write("worker.py", WORKER);
+    let sdk = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python");
+    place.write(
+        "ostler.toml",
+        format!(
+            "[pool.docs]\nexecutor = \"process\"\ncommand = [\"python3\", \"{}\"]\nmin_workers = 1\n\
+             env = {{ PYTHONPATH = \"{sdk}\", PYTHONDONTWRITEBYTECODE = \"1\" }}\n",
+            script.display()
+        ),
+    );
+    let terminal = Terminal::open();
+    let words = ["-j1", "--pool", "docs", "--kind", "look", ":::", "a-file-with-quite-a-long-name.md"];
+    let mut child = started(&place, &terminal, 50, &words);
+    let go = place.folder().join("go");
+    let written = terminal.screen_and("turn 1  $0.02  I read", || std::fs::write(go, "").expect("a file"));
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{written}");
+    assert!(written.contains("a-file-with-qui…"), "the item is cut: {written:?}");
+    let (rows, _) = seen(&written, 50);
+    assert_eq!(rows.first().map(String::as_str), Some("done"), "nothing of the table is left: {rows:?}");
+    assert!(rows.last().is_some_and(|row| row.contains("1 completed")), "{rows:?}");
+}
+
+#[test]
+fn a_pilot_asks_at_a_terminal_and_goes_on_in_the_same_process() {
+    for (answer, code, runs) in [("y", 0, "1\n2\n3\n"), ("n", 1, "1\n"), ("", 6, "1\n")] {
+        let place = Place::new();
+        let mut terminal = Terminal::open();
+        terminal.columns(80);
+        terminal.type_line(answer);
+        let mut command = place.command(["map", "-j1", "--pilot", "echo {} >> runs", ":::", "1", "2", "3"]);
+        command.env("TERM", "xterm").stdin(terminal.end()).stdout(terminal.end()).stderr(terminal.end());
+        let mut child = command.spawn().expect("it starts");
+        drop(command);
+        let written = terminal.screen();
+        assert_eq!(child.wait().expect("it ends").code(), Some(code), "{answer}: {written}");
+        assert!(written.contains("run the other 2 items? [y/n]"), "{written}");
+        assert_eq!(std::fs::read_to_string(place.folder().join("runs")).expect("runs"), runs, "{answer}");
+    }
+}
+
 #[test]
 fn an_output_that_goes_elsewhere_stays_as_it_is() {
     let place = Place::new();

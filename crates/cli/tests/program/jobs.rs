@@ -116,6 +116,46 @@ fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
 }
 
 #[test]
+fn items_are_added_to_a_job_once_and_run_with_its_command() {
+    let place = Place::new();
+    let words = ["map", "-q", "--name", "letters", "echo {#}{} >> done", ":::", "a", "b"];
+    place.done(words);
+    let added = place.run(["job", "add", "letters", "b", "c d", "--json"]);
+    assert!(added.err.contains("no process is running this job"), "{added:?}");
+    let added = added.json();
+    assert_eq!((&added["done"], &added["tasks"]), (&"added".into(), &1.into()));
+    let job = place.json(["job", "show", "letters"]);
+    assert_eq!((&job["state"], &job["items"]), (&"unfinished".into(), &3.into()));
+    place.done(words);
+    assert_eq!(times(&place.folder().join("done")), ["1a", "2b", "4c d"]);
+    assert_eq!(place.json(["job", "show", "letters"])["state"], "completed");
+    place.write("more.csv", "name\nAnna\n");
+    place.refused(["job", "add", "letters", "--csv", "missing.csv"], 2, "cannot read");
+    assert_eq!(place.json(["job", "add", "letters", "--csv", "more.csv"])["tasks"], 1);
+}
+
+#[test]
+fn the_number_of_items_at_once_is_changed_while_a_job_runs() {
+    let place = Place::new();
+    let script = "echo {} >> begun; until test -e go; do sleep 0.01; done";
+    let running =
+        Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
+    let until = Instant::now() + MAX_WAIT;
+    let begun = |count: usize| {
+        while times(&place.folder().join("begun")).len() < count {
+            assert!(Instant::now() < until, "item {count} does not begin");
+            std::thread::yield_now();
+        }
+    };
+    begun(1);
+    place.done(["job", "set", "slow", "--concurrency", "3"]);
+    begun(3);
+    place.write("go", "");
+    assert_eq!(running.end().0, Some(0));
+    place.refused(["job", "set", "slow", "--concurrency", "3"], 4, "no process is running job");
+}
+
+#[test]
 fn a_job_that_is_left_to_a_node_is_done_by_one_that_serves_jobs() {
     let place = Place::new();
     place.write("ostler.toml", "serve_jobs = true\nshutdown_timeout = \"100ms\"\n");

@@ -36,6 +36,7 @@ mod moving;
 mod ostler;
 mod pipes;
 mod plans;
+mod pool_jobs;
 mod pooler;
 mod postgres;
 mod presence;

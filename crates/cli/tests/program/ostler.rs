@@ -271,11 +271,23 @@ impl Terminal {
     }
 
     /// Everything that appeared, once the program has exited.
-    pub(crate) fn screen(mut self) -> String {
+    pub(crate) fn screen(self) -> String {
+        self.screen_and("\0", || {})
+    }
+
+    /// The same. When these words have appeared, `act` is called.
+    pub(crate) fn screen_and(mut self, words: &str, act: impl FnOnce()) -> String {
         drop(self.program);
-        let mut shown = Vec::new();
+        let (mut shown, mut act, mut piece) = (Vec::new(), Some(act), [0; 4096]);
         // Reading a terminal that no other process has open ends with an error.
-        let _ = self.hand.read_to_end(&mut shown);
+        while let Ok(count @ 1..) = self.hand.read(&mut piece) {
+            shown.extend_from_slice(&piece[..count]);
+            if String::from_utf8_lossy(&shown).contains(words)
+                && let Some(act) = act.take()
+            {
+                act();
+            }
+        }
         String::from_utf8_lossy(&shown).into_owned()
     }
 }

@@ -1,12 +1,13 @@
 //! Jobs found by id, by name or by fingerprint, their views, and who runs them.
 
-use ostler_core::{IdPart, JobId, State, StateName};
+use ostler_core::{Cost, IdPart, JobId, State, StateName};
 use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::views::{Filter, Liveness, NodeRecord, Survey};
 use ostler_store::{Error, Store};
 use ostler_wire::job::JobView;
 
 use super::spec::{ItemPayload, JobSpec, ServedBy};
+use super::totals::JobTotals;
 use crate::error::{Missing, OpsError, Refusal};
 use crate::published;
 
@@ -92,8 +93,10 @@ pub async fn list(store: &dyn Store, limit: usize) -> Result<Vec<JobView>, OpsEr
 #[must_use]
 pub fn view(record: &JobRecord) -> JobView {
     let spec = JobSpec::of(record);
-    let command = spec.iter().flat_map(|spec| &spec.command).map(|word| word.shown()).collect();
-    JobView::new(record, command, spec.map(|spec| spec.folder))
+    let command = spec.as_ref().map(JobSpec::shown).unwrap_or_default();
+    let pilot = spec.as_ref().and_then(|spec| spec.pilot);
+    let folder = spec.map(|spec| spec.folder).filter(|folder| !folder.is_empty());
+    JobView { pilot, ..JobView::new(record, command, folder) }
 }
 
 /// A failed item of a job.
@@ -108,7 +111,13 @@ pub struct FailedItem {
 /// # Errors
 /// When there is no such job.
 pub async fn show(store: &dyn Store, name: &str) -> Result<(JobView, Vec<FailedItem>), OpsError> {
-    let view = view(&find(store, name).await?);
+    let record = find(store, name).await?;
+    let totals = JobTotals::of(store, &record).await?;
+    let view = JobView {
+        cost_usd: totals.cost.map(Cost::usd),
+        duration_ms: totals.span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+        ..view(&record)
+    };
     let (queue, state) = (Some(view.queue.clone()), Some(StateName::Failed));
     let failed = store.list(Filter { queue, state, ..Filter::default() }, None, MAX_FAILED_SHOWN).await?;
     let failed = failed.tasks.iter().map(|task| FailedItem {
@@ -158,6 +167,8 @@ pub enum JobRunner {
     Node,
     /// The same `ostler map` command again, in this folder if it is known.
     Mapper { folder: Option<String> },
+    /// The program that made it with the library.
+    Program,
 }
 
 impl JobRunner {
@@ -166,6 +177,7 @@ impl JobRunner {
         let spec = JobSpec::of(record);
         match spec.as_ref().map(|spec| spec.served_by) {
             Some(ServedBy::Node) => Self::Node,
+            Some(ServedBy::Program) => Self::Program,
             Some(ServedBy::Mapper) | None => Self::Mapper { folder: spec.map(|spec| spec.folder) },
         }
     }

@@ -47,7 +47,7 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
 
 /// Whether the order of the items matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemOrder {
+pub enum ItemOrder {
     Matters,
     /// The same items in another order are the same job.
     Free,
@@ -68,7 +68,12 @@ pub(super) fn fingerprint(texts: &[&[u8]], marks: &[ItemDigest], order: ItemOrde
 }
 
 pub(super) fn task_of(job: JobId, mark: ItemDigest) -> TaskId {
-    let digest = Sha256::new().chain_update(job.0.to_bytes()).chain_update(mark.0).finalize();
+    derived(job, &mark.0)
+}
+
+/// An id with the time of the job, derived from it and this mark.
+pub(super) fn derived(job: JobId, mark: &[u8]) -> TaskId {
+    let digest = Sha256::new().chain_update(job.0.to_bytes()).chain_update(mark).finalize();
     let mut low = [0; 16];
     low.copy_from_slice(&digest[..16]);
     TaskId(Id::from_bits(job.0.bits() & TIME_BITS | u128::from_be_bytes(low) & !TIME_BITS))

@@ -8,6 +8,7 @@ use ostler_wire::job::JobState;
 
 use super::find::{made_from, serving};
 use super::manage::{cancel_tasks, replay_tasks};
+use super::pilot::{self, PilotState};
 use super::plan::JobPlan;
 use super::spec::JobSpec;
 use crate::act::MakeId;
@@ -79,7 +80,15 @@ pub async fn choose(
     ids: MakeId<'_>,
 ) -> Result<ChosenJob, OpsError> {
     let former = made_from(store, plan.fingerprint()).await?;
-    let fate = former.as_ref().map(|found| fate(runs, JobState::of(found)));
+    let fate = former.as_ref().map(|found| match JobSpec::of(found).and_then(|spec| spec.pilot) {
+        // It was rejected: what runs now has a pilot of its own.
+        Some(pilot)
+            if found.cancelled_at.is_some() && found.counts.completed + found.counts.failed <= pilot =>
+        {
+            FormerJobFate::Supersede
+        }
+        Some(_) | None => fate(runs, JobState::of(found)),
+    });
     match (former, fate) {
         (Some(found), Some(FormerJobFate::Resume)) => {
             let again = resume(store, &found).await?;
@@ -103,10 +112,13 @@ pub async fn choose(
 async fn resume(store: &dyn Store, found: &JobRecord) -> Result<usize, OpsError> {
     let id = found.job.id;
     store.change_job(id, JobChange::Reopen).await?;
-    if found.paused.is_some() {
+    let again = replay_tasks(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
+    // A pilot whose items have ended waits on: only an approval resumes it.
+    let waits = pilot::state(store, found).await? == PilotState::Waiting && again == 0;
+    if found.paused.is_some() && !waits {
         store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
     }
-    replay_tasks(store, id, &[StateName::Failed, StateName::Cancelled]).await
+    Ok(again)
 }
 
 /// Cancels the unfinished items of a superseded job. A job that is running now is left alone.

@@ -3,16 +3,48 @@
 /// One item of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// The item as given. File names need not be UTF-8.
+    /// The item as given; of a row the row as a JSON object. File names need not be UTF-8.
     pub bytes: Vec<u8>,
     /// Names and values in order; empty unless the item is a row.
     pub fields: Vec<(String, String)>,
+    pub form: ItemForm,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ItemForm {
+    #[default]
+    Text,
+    /// The path of a file.
+    File,
+    /// A row of a table, or a JSON object.
+    Row,
 }
 
 impl Item {
     #[must_use]
     pub fn plain(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { bytes: bytes.into(), fields: Vec::new() }
+        Self { bytes: bytes.into(), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn file(path: impl Into<Vec<u8>>) -> Self {
+        Self { form: ItemForm::File, ..Self::plain(path) }
+    }
+
+    /// The columns of a row, with their JSON values.
+    #[must_use]
+    pub fn row(&self) -> Option<serde_json::Map<String, serde_json::Value>> {
+        match self.form {
+            ItemForm::Row => serde_json::from_slice(&self.bytes).ok(),
+            ItemForm::Text | ItemForm::File => None,
+        }
+    }
+
+    /// The item as text for display. Invalid UTF-8 is replaced.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
     /// The path without its extension: `{.}`.

@@ -8,7 +8,9 @@ use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependent
 use ostler_wire::job::{JobAction, JobActionView};
 
 use super::find::{find, serving};
-use crate::error::{OpsError, Refusal, Unsuccessful};
+use super::pilot::{PAUSED, approval_of};
+use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
+use crate::nodes::{ResizeRequest, resize};
 
 /// Tasks removed in one batch.
 const BITE: usize = 500;
@@ -40,6 +42,20 @@ async fn configure(
     Ok(JobActionView::new(record.job.id, did, record.counts.open()))
 }
 
+/// Lets up to this many items of a job run at once, on each node that runs it, until it is run again.
+///
+/// # Errors
+/// When there is no such job, or no node runs it.
+pub async fn set_concurrency(store: &dyn Store, name: &str, items: u32) -> Result<JobActionView, OpsError> {
+    let record = find(store, name).await?;
+    let id = record.job.id;
+    let request = ResizeRequest { pool: queue_of(id), min: 1, max: items };
+    match resize(store, &request).await {
+        Err(OpsError::Missing(Missing::Pool(_))) => Err(Missing::JobProcess(id).into()),
+        done => done.map(|_| JobActionView::new(id, JobAction::Resized, record.counts.open())),
+    }
+}
+
 /// Cancels the unfinished tasks of a job.
 ///
 /// # Errors
@@ -55,9 +71,14 @@ pub async fn cancel(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
 /// # Errors
 /// When there is no such job.
 pub async fn retry_failed(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
-    let id = find(store, name).await?.job.id;
+    let record = find(store, name).await?;
+    let id = record.job.id;
     store.change_job(id, JobChange::Reopen).await?;
     let tasks = replay_tasks(store, id, &[StateName::Failed]).await?;
+    // The items of a pilot run again; the others wait on.
+    if tasks > 0 && record.paused.as_deref() == Some(PAUSED) {
+        store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
+    }
     Ok(JobActionView::new(id, JobAction::Retried, tasks as u64))
 }
 
@@ -83,6 +104,7 @@ pub async fn remove(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
             removed += store.prune(Prune::Tasks(ids.to_vec())).await?.tasks;
         }
     }
+    store.prune(Prune::Tasks(vec![approval_of(id)])).await?;
     match store.change_job(id, JobChange::Remove).await? {
         JobAnswer::Done | JobAnswer::NotFound => {
             Ok(JobActionView::new(id, JobAction::Removed, removed as u64))
@@ -104,6 +126,8 @@ pub async fn cancel_tasks(store: &dyn Store, job: JobId) -> Result<usize, OpsErr
             count += store.cancel(ids.to_vec()).await?.len();
         }
     }
+    // Items that waited for this approval are cancelled by now. A job without a pilot has none.
+    store.cancel(vec![approval_of(job)]).await?;
     release_all_dependents(store).await?;
     Ok(count)
 }

@@ -76,6 +76,7 @@ impl ItemResult {
     #[must_use]
     pub fn view(&self) -> JobResultView {
         let item = ItemPayload::of(&self.found.task.payload).map(|payload| payload.item.shown());
-        JobResultView::new(self.number, item.unwrap_or_default(), &self.found, &self.output.stdout)
+        let AttemptOutput { stdout, files, .. } = &self.output;
+        JobResultView::new(self.number, item.unwrap_or_default(), &self.found, stdout, files.clone())
     }
 }

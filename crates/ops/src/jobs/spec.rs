@@ -2,41 +2,84 @@
 
 use ostler_store::jobs::JobRecord;
 use ostler_wire::bytes::ByteString;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-/// The command for each item, as stored with the job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is run for each item, as stored with the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// The words of the template.
+    /// The words of the template; empty if a pool runs the items.
     pub command: Vec<ByteString>,
     /// The working folder.
     pub folder: String,
     pub served_by: ServedBy,
-    /// The maximum number of items running at once.
-    pub jobs: u32,
-    /// The maximum number of attempts of an item.
-    pub attempts: u32,
+    /// The maximum number of items running at once; `None`: as many as the pool has workers.
+    pub jobs: Option<u32>,
+    /// The maximum number of attempts of an item; `None`: that of the pool.
+    pub attempts: Option<u32>,
     /// The timeout of an item in milliseconds.
     pub timeout_ms: Option<u64>,
+    /// The pool that runs the items, if no command does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<JobPool>,
+    /// How many items run before the others are approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot: Option<u64>,
+}
+
+/// The pool whose executor and settings run the items of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPool {
+    pub name: String,
+    /// The settings of a pool that only this job has: a table of the config, as TOML. `None`: a pool of the config.
+    pub section: Option<String>,
+    /// The kind of the tasks.
+    pub kind: String,
+    /// The template of the prompts.
+    pub prompt: Option<String>,
+    /// What the payload of each item has besides, such as the model.
+    pub options: Map<String, Value>,
+    /// The template of the prompt of one last task, over the results of all items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synthesis: Option<String>,
 }
 
 /// Who runs the items of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServedBy {
     /// The process that runs `ostler map`.
+    #[default]
     Mapper,
     /// A running node.
     Node,
+    /// The program that made it with the library.
+    Program,
 }
 
-/// The payload of an item's task.
+/// The payload of an item's task. One for a pool has no `argv`, but may have a prompt and options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemPayload {
     /// The position among the items, counted from 1.
     pub number: u64,
+    /// The item; a row is a JSON object.
+    #[serde(deserialize_with = "text_or_row")]
     pub item: ByteString,
+    #[serde(default)]
     pub argv: Vec<ByteString>,
+}
+
+fn text_or_row<'de, D: Deserializer<'de>>(found: D) -> Result<ByteString, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum ItemJson {
+        Text(ByteString),
+        Row(Map<String, Value>),
+    }
+    Ok(match ItemJson::deserialize(found)? {
+        ItemJson::Text(text) => text,
+        ItemJson::Row(row) => ByteString(Value::Object(row).to_string().into_bytes()),
+    })
 }
 
 impl JobSpec {
@@ -44,6 +87,23 @@ impl JobSpec {
     #[must_use]
     pub fn of(record: &JobRecord) -> Option<Self> {
         serde_json::from_str(&record.job.spec).ok()
+    }
+
+    /// The tasks of the job besides those of its items: its synthesis, if it has one.
+    #[must_use]
+    pub fn more_tasks(&self) -> u64 {
+        u64::from(self.pool.as_ref().is_some_and(|pool| pool.synthesis.is_some()))
+    }
+
+    /// What runs each item, for people.
+    #[must_use]
+    pub fn shown(&self) -> Vec<String> {
+        match &self.pool {
+            None => self.command.iter().map(ByteString::shown).collect(),
+            Some(JobPool { name, kind, prompt, .. }) => prompt
+                .clone()
+                .map_or_else(|| vec![name.clone(), kind.clone()], |prompt| vec![name.clone(), prompt]),
+        }
     }
 }
 

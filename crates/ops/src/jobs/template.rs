@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_backslash_keeps_a_placeholder_as_it_is() {
         let fields = vec![("name".to_owned(), "Anna".to_owned())];
-        let item = Item { bytes: b"f".to_vec(), fields };
+        let item = Item { fields, ..Item::plain("f") };
         assert_eq!(
             argv(&["x", "\\{name}", "\\{nme}", "\\{}", "{}"], &item),
             ["x", "{name}", "{nme}", "{}", "f"]
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn fields_are_placeholders_where_rows_have_them() {
         let fields = vec![("name".to_owned(), "Anna B".to_owned()), ("to".to_owned(), String::new())];
-        let item = Item { bytes: b"whole".to_vec(), fields };
+        let item = Item { fields, ..Item::plain("whole") };
         assert_eq!(argv(&["mail", "{name}", "{to}", "{}"], &item), ["mail", "Anna B", "", "whole"]);
         assert_eq!(argv(&["mail {name}"], &item), ["sh", "-c", "mail 'Anna B'"]);
     }

@@ -25,7 +25,7 @@ async fn job(world: &World, number: u128, served_by: ServedBy) -> (JobId, Vec<Ta
     let id = JobId(Id::from_bits(number));
     let folder = "/home/anna".to_owned();
     let command = vec![bytes("gzip"), bytes("{}")];
-    let spec = JobSpec { command, folder, served_by, jobs: 1, attempts: 1, timeout_ms: None };
+    let spec = JobSpec { command, folder, served_by, jobs: Some(1), attempts: Some(1), ..JobSpec::default() };
     let spec = serde_json::to_string(&spec).expect("JSON");
     let (name, fingerprint) = ("gzip".to_owned(), "f".to_owned());
     world.store.put_job(NewJob { id, name, fingerprint, spec, items: 3 }).await.expect("it is put");

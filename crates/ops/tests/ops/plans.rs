@@ -1,10 +1,17 @@
 //! Plans of jobs: their tasks, and what becomes of an earlier run of the same plan.
 
+use std::sync::Arc;
+
 use ostler_core::{ErrorClass, Failure, Id, JobId, Outcome, StateName};
 use ostler_ops::jobs::former::{ChosenJob, FormerRuns, Superseded, choose};
-use ostler_ops::jobs::plan::{JobPlan, PlanRequest, enqueue};
-use ostler_ops::jobs::{Item, ItemPayload, ServedBy, UnknownPlaceholder, existing, manage};
-use ostler_ops::{Missing, OpsError};
+use ostler_ops::jobs::pilot::{self, PilotState};
+use ostler_ops::jobs::plan::{
+    ItemWork, JobPlan, PlanError, PlanRequest, PoolWork, RenderPrompt, add, enqueue,
+};
+use ostler_ops::jobs::{
+    Item, ItemOrder, ItemPayload, JobPool, ServedBy, UnknownPlaceholder, existing, manage,
+};
+use ostler_ops::{Missing, OpsError, Refusal};
 use ostler_store::Store as _;
 use ostler_store::jobs::queue_of;
 use ostler_store::views::TaskRef;
@@ -14,11 +21,13 @@ use crate::world::World;
 fn request(items: &[&str]) -> PlanRequest {
     PlanRequest {
         name: "gzip".to_owned(),
-        words: vec![b"gzip".to_vec(), b"{}".to_vec()],
+        work: ItemWork::Command(vec![b"gzip".to_vec(), b"{}".to_vec()]),
         items: items.iter().map(|item| Item::plain(*item)).collect(),
         columns: Vec::new(),
         folder: "/srv".to_owned(),
         timeout_ms: None,
+        pilot: None,
+        before: 0,
     }
 }
 
@@ -27,7 +36,7 @@ fn plan(items: &[&str]) -> JobPlan {
 }
 
 async fn chosen(world: &World, plan: &JobPlan, runs: FormerRuns) -> ChosenJob {
-    let spec = plan.spec(ServedBy::Mapper, 1, 1);
+    let spec = plan.spec(ServedBy::Mapper, Some(1), Some(1));
     let ids = || -> Id { world.ids.task().0 };
     choose(world.store(), plan, &spec, runs, &ids).await.expect("it is chosen")
 }
@@ -120,9 +129,86 @@ async fn a_superseded_job_is_cancelled_unless_it_runs() {
     assert_eq!(world.state(plan.task_id(second, 0)).await, Some(StateName::Queued), "it is left alone");
 }
 
+/// A plan of prompts for a pool, of which the first one may run before the others are approved.
+fn prompts(template: &str, items: &[&str]) -> Result<JobPlan, PlanError> {
+    let render = |item: &Item, number: u64, total: u64| match item.shown().as_str() {
+        "strange" => Err("what is that?".to_owned()),
+        item => Ok(format!("{number}/{total} {item}")),
+    };
+    let prompt = Some(RenderPrompt { render: Arc::new(render), order: ItemOrder::Free });
+    let (name, kind) = ("docs".to_owned(), "review".to_owned());
+    let pool = JobPool { name, kind, prompt: Some(template.to_owned()), ..JobPool::default() };
+    let work = ItemWork::Pool(PoolWork { pool, prompt, payload_bytes: 60 });
+    JobPlan::new(PlanRequest { work, pilot: Some(1), ..request(items) })
+}
+
+#[tokio::test]
+async fn only_the_pilot_of_a_job_can_be_claimed_until_it_is_approved() {
+    let world = World::new();
+    let plan = prompts("p", &["a", "b", "c"]).expect("a plan");
+    let id = started(&world, &plan).await;
+    let node = world.node("anna", "{}").await;
+    let claimed = async |limit| world.claim(node, &queue_of(id), limit).await.len();
+    let state = async || {
+        let record = existing(world.store(), id).await.expect("it is there");
+        pilot::state(world.store(), &record).await.expect("it is read")
+    };
+    assert_eq!((state().await, claimed(3).await, claimed(3).await), (PilotState::Running, 1, 0));
+    // To enqueue the items again changes nothing.
+    enqueue(world.store(), &plan, id).await.expect("it is repeated");
+    assert_eq!(claimed(3).await, 0);
+    let approved = pilot::approve(world.store(), "gzip").await.expect("it is approved");
+    assert_eq!((approved.tasks, state().await), (3, PilotState::Approved));
+    assert_eq!(claimed(3).await, 2);
+    assert_eq!(pilot::approve(world.store(), "gzip").await.map(|view| view.tasks), Ok(0), "once is enough");
+}
+
+#[tokio::test]
+async fn a_pilot_that_is_rejected_leaves_no_open_task_and_no_approval() {
+    let world = World::new();
+    let plan = prompts("p", &["a", "b", "c"]).expect("a plan");
+    let id = started(&world, &plan).await;
+    world.run(&queue_of(id), 1, &Outcome::Success, &[]).await;
+    let rejected = pilot::reject(world.store(), "gzip").await.expect("it is rejected");
+    let counts = existing(world.store(), id).await.expect("it is there").counts;
+    assert_eq!((rejected.tasks, counts.completed, counts.cancelled, counts.open()), (2, 1, 2, 0));
+    assert_eq!(world.state(pilot::approval_of(id)).await, Some(StateName::Cancelled));
+    let again = pilot::approve(world.store(), "gzip").await.map(|view| view.tasks);
+    assert_eq!(again, Err(Refusal::NothingToApprove(id).into()));
+    let next = chosen(&world, &plan, FormerRuns::Once).await;
+    assert!(matches!(next, ChosenJob::New(new, None) if new != id), "another pilot");
+}
+
+#[tokio::test]
+async fn a_prompt_is_the_payload_of_an_item_and_another_prompt_another_job() {
+    let world = World::new();
+    let plan = prompts("p", &["a", "b"]).expect("a plan");
+    let id = started(&world, &plan).await;
+    let first = world.store.show(TaskRef::Id(plan.task_id(id, 0))).await.expect("read").expect("it is there");
+    assert_eq!(first.task.payload, r#"{"item":"a","number":1,"prompt":"1/2 a"}"#);
+    assert_eq!((first.task.kind.as_str(), plan.argv(1, &Item::plain("a"))), ("review", None));
+    assert_ne!(plan.fingerprint(), prompts("q", &["a", "b"]).expect("a plan").fingerprint());
+    let strange = prompts("p", &["a", "strange"]).err();
+    assert_eq!(strange, Some(PlanError::Prompt { number: 2, why: "what is that?".to_owned() }));
+    let long = prompts("p", &["a", &"x".repeat(60)]).err();
+    assert!(matches!(long, Some(PlanError::TooLarge { number: 2, most: 60, .. })));
+}
+
+#[tokio::test]
+async fn items_that_a_job_has_already_are_not_added_again() {
+    let world = World::new();
+    let id = started(&world, &plan(&["a", "b"])).await;
+    let more = JobPlan::new(PlanRequest { before: 2, ..request(&["b", "c"]) }).expect("a plan");
+    assert_eq!(add(world.store(), &more, id).await, Ok(1));
+    let record = existing(world.store(), id).await.expect("it is there");
+    assert_eq!((record.job.items, record.counts.queued), (3, 3));
+    assert_eq!(add(world.store(), &more, id).await, Ok(0));
+    assert_eq!(existing(world.store(), id).await.expect("it is there").job.items, 3);
+}
+
 #[test]
 fn a_placeholder_without_a_column_makes_no_plan() {
-    let words = vec![b"mail".to_vec(), b"{nme}".to_vec()];
-    let refused = JobPlan::new(PlanRequest { words, ..request(&["a"]) }).err();
-    assert_eq!(refused, Some(UnknownPlaceholder::NoColumns("nme".to_owned())));
+    let work = ItemWork::Command(vec![b"mail".to_vec(), b"{nme}".to_vec()]);
+    let refused = JobPlan::new(PlanRequest { work, ..request(&["a"]) }).err();
+    assert_eq!(refused, Some(PlanError::Placeholder(UnknownPlaceholder::NoColumns("nme".to_owned()))));
 }

@@ -10,7 +10,13 @@ use ostler_store::views::Survey;
 use super::tasks::{counted, most_often};
 use super::{Finding, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};
+use crate::jobs::pilot::APPROVALS;
 use crate::jobs::{JobRunner, server};
+
+/// Whether no pool of a config can serve this queue: it is that of a job, or that of approvals, which wait for a person.
+pub(super) fn needs_no_pool(queue: &str) -> bool {
+    of_queue(queue).is_some() || queue == APPROVALS
+}
 
 pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
     let mut found: Vec<Finding> = seen.jobs.iter().filter_map(|job| unfinished(&seen.survey, job)).collect();
@@ -34,7 +40,11 @@ fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
         record.job.items
     );
     let go_on = match JobRunner::of(record) {
-        JobRunner::Node => "It was left to a node: start one with serve_jobs = true in its config".to_owned(),
+        JobRunner::Node => {
+            "It was left to a node: start one with its pool, or with serve_jobs = true if it has none"
+                .to_owned()
+        }
+        JobRunner::Program => "Start the program again that made it".to_owned(),
         JobRunner::Mapper { folder } => {
             let folder = folder.map(|folder| format!(" in {}", word(&folder))).unwrap_or_default();
             format!("To continue, run the same \"ostler map\" command again{folder}")

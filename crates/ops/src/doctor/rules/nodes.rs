@@ -20,7 +20,7 @@ pub(super) fn findings(seen: &StoreFacts) -> Vec<Finding> {
 }
 
 fn none_up(seen: &StoreFacts, alive: &[&NodeRecord]) -> Option<Finding> {
-    let lanes = seen.survey.lanes.iter().filter(|lane| jobs::of_queue(&lane.queue).is_none());
+    let lanes = seen.survey.lanes.iter().filter(|lane| !jobs::needs_no_pool(&lane.queue));
     let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
     (alive.is_empty() && waiting > 0).then(|| {
         let sentence = format!("{}, and no node is up to run them", tasks(waiting, "waits", "wait"));

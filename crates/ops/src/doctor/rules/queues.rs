@@ -10,6 +10,7 @@ use ostler_store::views::{Liveness, QueueRecord};
 
 use super::{Finding, about, jobs, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};
+use crate::jobs::pilot::PAUSED as PILOT_WAITS;
 use crate::published;
 
 /// A node that started more recently than this may not have reported its workers yet.
@@ -60,11 +61,14 @@ fn paused(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
         if reason.is_empty() { "without a reason".to_owned() } else { format!("\"{}\"", visible(reason)) };
     if let Some(job) = jobs::of_queue(&queue.name) {
         let sentence = format!("Job {job} is paused: {why}; {waiting}");
-        return Some(Finding::warning(
-            "queue-paused",
-            sentence,
-            format!("To resume it: ostler job resume {job}"),
-        ));
+        let advice = if reason == PILOT_WAITS {
+            format!(
+                "To run the other items: ostler job approve {job}; to give them up: ostler job reject {job}"
+            )
+        } else {
+            format!("To resume it: ostler job resume {job}")
+        };
+        return Some(Finding::warning("queue-paused", sentence, advice));
     }
     let sentence = format!("Queue \"{}\" is paused: {why}; {waiting}", queue.name);
     Some(Finding::warning(
@@ -115,8 +119,7 @@ fn unserved(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
         .lanes
         .iter()
         .filter(|lane| lane.counts.queued > 0 && !served.contains(&lane.queue))
-        // No config can have a pool for the queue of a job.
-        .filter(|lane| jobs::of_queue(&lane.queue).is_none());
+        .filter(|lane| !jobs::needs_no_pool(&lane.queue));
     let found = lanes.map(|lane| {
         let (queue, kind) = (&lane.queue, &lane.kind);
         let waiting = tasks(lane.counts.queued, "waits", "wait");

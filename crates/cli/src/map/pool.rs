@@ -1,0 +1,150 @@
+//! The pool that runs the items of a map job: one of the config, or one that only the job has, for an agent.
+
+use ostler_config::FindingLevel;
+use ostler_ops::jobs::{JobPool, synthesis};
+use ostler_store::Store;
+use ostler_store::jobs::JobRecord;
+use serde_json::{Map as JsonMap, Value};
+
+use super::prompt::{self, synthesis_template};
+use crate::args::Map;
+use crate::config::{self, Config, PoolSettings, StoreUrl};
+use crate::doctor::{examined, is_program};
+use crate::exit::{Code, refused};
+use crate::pool_kinds::POOL_KINDS;
+use crate::up::sandbox;
+
+/// The word for pools of agents in `executor = "…"`.
+const AGENT: &str = "agent";
+/// The kind of the tasks for an agent.
+const AGENT_KIND: &str = "prompt";
+
+/// What is stored of the pool that the options ask for; `None`: a command runs the items. `prompt` is the template.
+pub(crate) fn asked_for(map: &Map, prompt: Option<String>) -> anyhow::Result<Option<JobPool>> {
+    let synthesis = synthesis_template(map)?;
+    Ok(match (&map.pool, &map.agent) {
+        (Some(name), _) => {
+            let (name, kind) = (name.clone(), map.kind.clone().unwrap_or_default());
+            let options = options(map, SchemaForm::Inline)?;
+            Some(JobPool { name, section: None, kind, prompt, options, synthesis })
+        }
+        (None, Some(agent)) => {
+            let section = Some(section(map, agent)?);
+            let (name, kind) = (agent.clone(), AGENT_KIND.to_owned());
+            Some(JobPool { name, section, kind, prompt, options: JsonMap::new(), synthesis })
+        }
+        (None, None) if prompt.is_some() => {
+            return Err(refused(Code::BadInput, "a prompt needs --agent, or --pool and --kind"));
+        }
+        (None, None) => None,
+    })
+}
+
+/// How a schema is passed on.
+#[derive(Clone, Copy)]
+enum SchemaForm {
+    /// The schema itself.
+    Inline,
+    /// The path of its file.
+    Path,
+}
+
+/// The options of a model: keys of a payload, and of the section of a pool.
+fn options(map: &Map, form: SchemaForm) -> anyhow::Result<JsonMap<String, Value>> {
+    let schema = map.schema.as_deref().map(|file| {
+        let wrong = |why: String| refused(Code::BadInput, format!("--schema {}: {why}", file.display()));
+        match form {
+            SchemaForm::Inline => {
+                let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+                serde_json::from_str(&text).map_err(|error| wrong(format!("not JSON: {error}")))
+            }
+            SchemaForm::Path => {
+                let path = std::path::absolute(file).map_err(|error| wrong(error.to_string()))?;
+                let path = path.into_os_string().into_string();
+                path.map(Value::from).map_err(|_| wrong("its path is not UTF-8 text".to_owned()))
+            }
+        }
+    });
+    let given = [
+        ("model", map.model.clone().map(Value::from)),
+        ("permission", map.permission.clone().map(Value::from)),
+        ("schema", schema.transpose()?),
+        ("max_iterations", map.max_iterations.map(Value::from)),
+    ];
+    Ok(given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+}
+
+/// The section of the config that a pool for this agent would have, as TOML.
+fn section(map: &Map, agent: &str) -> anyhow::Result<String> {
+    let mut keys = options(map, SchemaForm::Path)?;
+    keys.insert("executor".to_owned(), AGENT.into());
+    keys.insert("agent".to_owned(), agent.into());
+    if let Some(account) = &map.account {
+        keys.insert("account".to_owned(), account.as_str().into());
+    }
+    // A value of an option is not a variable of the environment.
+    let literal = |value: &mut Value| {
+        if let Value::String(text) = value {
+            *text = text.replace("${", "$${");
+        }
+    };
+    keys.values_mut().for_each(literal);
+    let pool = JsonMap::from_iter([(agent.to_owned(), Value::from(keys))]);
+    let file = JsonMap::from_iter([("pool".to_owned(), Value::from(pool))]);
+    toml::to_string(&file).map_err(|error| refused(Code::BadInput, error.to_string()))
+}
+
+/// The settings of the pool of a job: of the config, or as stored with the job.
+pub(crate) fn settings(
+    pool: &JobPool,
+    pools: &[PoolSettings],
+    store: &StoreUrl,
+) -> anyhow::Result<PoolSettings> {
+    let Some(section) = &pool.section else {
+        return pools.iter().find(|found| found.name == pool.name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            refused(Code::BadInput, format!("the config has no pool \"{}\"; its pools: {has}", pool.name))
+        });
+    };
+    let env = |name: &str| std::env::var(name).ok();
+    let config: Config = config::parse(section, "options", &env, POOL_KINDS).map_err(|errors| {
+        let faults: Vec<&str> = errors.faults.iter().map(|fault| fault.sentence.as_str()).collect();
+        refused(Code::BadInput, format!("--agent {}: {}", pool.name, faults.join("; ")))
+    })?;
+    let found = sandbox::hide(config, store)?.pools.pop();
+    found.ok_or_else(|| refused(Code::BadInput, format!("--agent {}: no such agent", pool.name)))
+}
+
+/// Enqueues the synthesis of a job, if all of its items have ended.
+pub(crate) async fn synthesize(
+    store: &dyn Store,
+    record: &JobRecord,
+    payload_bytes: usize,
+) -> anyhow::Result<()> {
+    let Some(pool) = synthesis::due(record) else { return Ok(()) };
+    let results = synthesis::results(store, record.job.id, payload_bytes).await?;
+    let prompt = prompt::synthesis(pool.synthesis.as_deref().unwrap_or_default(), results)?;
+    Ok(synthesis::enqueue_last(store, record.job.id, pool, prompt, payload_bytes).await??)
+}
+
+/// Refuses a pool that cannot work on this machine, such as one whose program is not installed.
+pub(crate) async fn check(pool: &PoolSettings) -> anyhow::Result<()> {
+    for found in examined(pool).await {
+        match found.level {
+            FindingLevel::Error => {
+                let advice =
+                    if found.advice.is_empty() { String::new() } else { format!(". {}", found.advice) };
+                return Err(refused(Code::BadInput, format!("{}{advice}", found.sentence)));
+            }
+            FindingLevel::Warning | FindingLevel::Info => {}
+        }
+    }
+    match pool.executor.programs().iter().find(|program| !is_program(program)) {
+        Some(missing) => {
+            let sentence = format!("\"{missing}\", which pool \"{}\" runs, is not installed here", pool.name);
+            Err(refused(Code::BadInput, sentence))
+        }
+        None => Ok(()),
+    }
+}
