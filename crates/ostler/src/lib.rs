@@ -38,6 +38,7 @@ mod client;
 mod error;
 mod handover;
 mod ids;
+mod job_builder;
 mod jobs;
 mod kind;
 mod opening;
@@ -77,6 +78,7 @@ pub use callbacks::AttemptEnded;
 pub use client::Client;
 pub use error::{OpenError, ResultError, ScheduleError, SubmitError, WaitError};
 pub use ids::ids;
+pub use job_builder::{JobBuilder, JobError};
 pub use jobs::Job;
 pub use kind::Kind;
 pub use ostler_core::{
@@ -89,6 +91,8 @@ pub use ostler_core::{
 pub use ostler_exec::{
     CallBreaker, ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy,
 };
+pub use ostler_ops::jobs::JobTotals;
+pub use ostler_ops::jobs::pilot::PilotResult;
 #[cfg(feature = "redis")]
 pub use ostler_runtime::PresenceTimes;
 pub use ostler_runtime::{

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{StateName, TaskId};
-use ostler_runtime::{Drained, Node, NodeHandle, NodeState, PoolConfig, Reservation, TakeOver};
+use ostler_runtime::{
+    Drained, EndListener, Node, NodeHandle, NodeState, PoolConfig, PoolSize, Reservation, TakeOver,
+};
 use ostler_store::calls::{Prune, QueueChange, Retention};
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -118,8 +120,14 @@ impl Pool {
         }
     }
 
-    /// Serves another queue as the first one, with its own workers.
-    pub(crate) async fn serve_also(&self, queue: &str) -> Result<(), OpenError> {
+    /// Serves another queue as the first one, with its own workers. These listeners replace those of the first queue that have the same
+    /// name.
+    pub(crate) async fn serve_also(
+        &self,
+        queue: &str,
+        workers: Option<usize>,
+        listeners: Vec<Arc<dyn EndListener>>,
+    ) -> Result<(), OpenError> {
         let first = &self.inner.first;
         if first.executor.capacity().is_some() {
             return Err(OpenError::JobOnThreads);
@@ -128,7 +136,10 @@ impl Pool {
             matches!(change, QueueChange::Overrides(_) | QueueChange::KindOverrides(..))
         };
         let settings = first.settings.iter().filter(is_about_attempts).cloned().collect();
-        let pool = PoolConfig { queue: queue.to_owned(), settings, ..first.clone() };
+        let mut pool = PoolConfig { queue: queue.to_owned(), settings, ..first.clone() };
+        pool.size = workers.map_or(pool.size, PoolSize::fixed);
+        pool.listeners.retain(|one| listeners.iter().all(|own| own.subscriber() != one.subscriber()));
+        pool.listeners.extend(listeners);
         Ok(self.inner.handle.add_pool(pool, TakeOver::No).await?)
     }
 

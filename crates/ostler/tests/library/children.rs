@@ -78,6 +78,26 @@ async fn commands_and_worker_processes_and_handlers_are_queues_of_one_pool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_run_by_workers_in_python_with_its_pilot_first() {
+    let folder = scratch();
+    let pool = ostler::open(folder.path().join("jobs.db"))
+        .unwrap()
+        .executor(python_worker(folder.path()))
+        .workers(1)
+        .supervisor(supervisor())
+        .start()
+        .await
+        .unwrap();
+    let job = pool.job("doubles").items("double", &[1, 2, 3]).pilot(1).workers(2).start().await.unwrap();
+    let pilot = tokio::time::timeout(MAX_WAIT, job.wait_for_pilot()).await.unwrap().unwrap();
+    assert_eq!((pilot.items, pilot.failed, pilot.rest), (1, 0, 2));
+    job.approve().await.unwrap();
+    let ended = tokio::time::timeout(MAX_WAIT, job.wait()).await.unwrap().unwrap();
+    assert_eq!((ended.counts.completed, ended.job.items), (3, 3));
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_cannot_supervise_is_told_so_and_starts_nothing() {
     let folder = scratch();
     let path = folder.path().join("jobs.db");

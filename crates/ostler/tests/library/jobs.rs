@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ostler::{Client, Context, Filter, JobId, OpenError, Overrides, StateName, TaskError};
+use ostler::{Client, Context, Cost, Filter, JobId, OpenError, Overrides, StateName, TaskError, Usage};
 use ostler_testkit::{MAX_WAIT, scratch};
+use tokio::sync::{mpsc, oneshot};
 
 /// More than one batch.
 const ITEMS: u32 = 10_001;
@@ -37,7 +38,7 @@ async fn a_job_is_run_by_the_handlers_of_a_pool_and_has_its_own_totals() {
     assert_eq!(job.tasks().list(failed, None, 10).await.unwrap().tasks[0].payload, "3");
 
     mended.store(true, Ordering::Relaxed);
-    let found = Client::open(&path).await.unwrap().job("doubles").await.unwrap();
+    let found = Client::open(&path).await.unwrap().find_job("doubles").await.unwrap();
     assert_eq!(found.id(), job.id());
     assert_eq!(found.retry_failed().await.unwrap(), 1);
     // The pool of the first run is removed once it has noticed that the job was over.
@@ -65,10 +66,65 @@ async fn a_job_under_an_id_of_the_callers_is_made_once_however_often_it_is_repea
         let job = client.create_job_as(id, "many", "double", &items).await.unwrap();
         assert_eq!(job.record().await.unwrap().counts.queued, u64::from(ITEMS));
     }
-    let job = client.job(&id.to_string()).await.unwrap();
+    let job = client.find_job(&id.to_string()).await.unwrap();
     assert_eq!(job.cancel().await.unwrap(), ITEMS as usize);
     assert_eq!(job.wait().await.unwrap().counts.cancelled, u64::from(ITEMS));
-    assert!(client.job("no such job").await.is_err());
+    assert!(client.find_job("no such job").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pilot_of_a_job_runs_alone_and_callbacks_get_its_items_and_its_end() {
+    let folder = scratch();
+    let handler = |number: u32, ctx: Context| async move {
+        ctx.usage(Usage { cost: Cost::from_usd(0.25), ..Usage::default() }).await;
+        Ok(number * 2)
+    };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("double", handler);
+    let pool = builder.start().await.unwrap();
+    let (items, mut ended) = mpsc::channel(10);
+    let (over, done) = oneshot::channel();
+    let job = pool
+        .job("doubles")
+        .items("double", &[1, 2, 3, 4])
+        .pilot(1)
+        .workers(2)
+        .on_item(move |ended| {
+            let items = items.clone();
+            async move { items.send(ended.task.output).await.unwrap() }
+        })
+        .on_done(|record| async move { over.send(record.counts.completed).unwrap() })
+        .start()
+        .await
+        .unwrap();
+    let pilot = tokio::time::timeout(MAX_WAIT, job.wait_for_pilot()).await.unwrap().unwrap();
+    assert_eq!((pilot.items, pilot.rest, pilot.cost_of_rest()), (1, 3, Cost::from_usd(0.75)));
+    assert_eq!(ended.recv().await.unwrap().as_deref(), Some("2"));
+    assert_eq!(job.record().await.unwrap().counts.queued, 3, "the others wait");
+    assert_eq!(job.approve().await.unwrap(), 3);
+    let mut outputs = Vec::new();
+    for _ in 0..3 {
+        outputs.push(ended.recv().await.unwrap().unwrap());
+    }
+    outputs.sort_unstable();
+    assert_eq!(outputs, ["4", "6", "8"]);
+    assert_eq!(tokio::time::timeout(MAX_WAIT, done).await.unwrap(), Ok(4));
+    assert_eq!(job.totals().await.unwrap().cost, Cost::from_usd(1.0));
+    assert!(job.reject().await.is_err(), "nothing waits");
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rejected_pilot_leaves_the_other_items_cancelled() {
+    let folder = scratch();
+    let handler = |number: u32, _: Context| async move { Ok(number) };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle("same", handler);
+    let pool = builder.start().await.unwrap();
+    let job = pool.job("same").items("same", &[1, 2, 3]).pilot(1).start().await.unwrap();
+    tokio::time::timeout(MAX_WAIT, job.wait_for_pilot()).await.unwrap().unwrap();
+    assert_eq!(job.reject().await.unwrap(), 2);
+    let counts = job.wait().await.unwrap().counts;
+    assert_eq!((counts.completed, counts.cancelled), (1, 2));
+    pool.drain(MAX_WAIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
