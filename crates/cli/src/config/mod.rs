@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::{ConfigReader, FoundValue, PoolFinding, PoolKind, PoolSpec, SecretValues, Section};
@@ -93,7 +94,7 @@ pub(crate) struct Config {
     pub(crate) jobs: DetachedJobs,
     pub(crate) secrets: Vec<Secret>,
     /// What models cost.
-    pub(crate) prices: PriceTable,
+    pub(crate) prices: Arc<PriceTable>,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) accounts: Vec<AccountSettings>,
     pub(crate) schedules: Vec<PlannedSchedule>,
@@ -129,6 +130,8 @@ pub(crate) struct PoolSettings {
     pub(crate) hooks: Vec<Hook>,
     /// Values for its work that are not recorded.
     pub(crate) secrets: Secrets,
+    /// What models cost, for usage without a cost.
+    pub(crate) prices: Arc<PriceTable>,
 }
 
 impl PoolSettings {
@@ -168,7 +171,7 @@ impl Default for Config {
             presence: None,
             jobs: DetachedJobs::Left,
             secrets: Vec::new(),
-            prices: PriceTable::built_in(),
+            prices: Arc::new(PriceTable::built_in()),
             pools: Vec::new(),
             accounts: Vec::new(),
             schedules: Vec::new(),
@@ -272,7 +275,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
     let secrets = secrets::read_all(&top.section("secrets"));
-    let prices = budget::prices(&top.section("prices"));
+    let prices = Arc::new(budget::prices(&top.section("prices")));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| name(&found)),

@@ -1,6 +1,7 @@
 //! The tables `[pool.NAME]`: the executor, workers, retries and limits of a queue.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::{FoundValue, PoolCommon, PoolDefaults, PoolKind, Section, TaskBudgets, nearest};
@@ -28,7 +29,7 @@ pub(super) fn read_all(
     section: &Section<'_>,
     kinds: Kinds<'_>,
     declared: &DeclaredSecrets,
-    prices: &PriceTable,
+    prices: &Arc<PriceTable>,
 ) -> Vec<PoolSettings> {
     let entries = section.entries().into_iter();
     entries.filter_map(|(name, found)| read(name, &found, kinds, declared, prices)).collect()
@@ -39,7 +40,7 @@ fn read(
     found: &FoundValue<'_>,
     kinds: Kinds<'_>,
     declared: &DeclaredSecrets,
-    prices: &PriceTable,
+    prices: &Arc<PriceTable>,
 ) -> Option<PoolSettings> {
     let named = ostler_store::check_name(found.path(), &name).map_err(|error| found.fault(error.to_string()));
     let mut section = found.table()?;
@@ -86,6 +87,7 @@ fn read(
         limits,
         account,
         secrets,
+        prices: Arc::clone(prices),
     })
 }
 

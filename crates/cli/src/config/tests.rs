@@ -8,6 +8,7 @@ mod secrets;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ostler_core::price::PriceTable;
 use ostler_core::{Backoff, Jitter, KeyHold, Missed, Overlap, Policy, PriorityOrder};
@@ -205,7 +206,7 @@ fn the_values_in_the_reference_are_the_defaults() {
     config.accounts.clear();
     (config.store, config.name, config.pools, config.schedules) = (None, None, Vec::new(), Vec::new());
     assert!(config.prices.of("my-model").is_some(), "it has an example");
-    config.prices = PriceTable::built_in();
+    config.prices = Arc::new(PriceTable::built_in());
     let presence = config.presence.take().expect("it is shown");
     assert_eq!(presence.redis.to_string(), "redis://127.0.0.1:6379");
     assert_eq!(presence.times, PresenceTimes::default());

@@ -111,7 +111,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let supervisor = start_supervisor(config.containment).await?;
     services.started(SupervisorService(supervisor.clone()));
     let resources = Resources::default().with(supervisor.clone());
-    let mut pools = pools::build(&config.pools, &Arc::new(config.prices.clone()), &resources)?;
+    let mut pools = pools::build(&config.pools, &resources)?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
     let store = store::open(place).await?;
     sandbox::prove_all(&config.pools, &resources).await?;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::{BuildContext, ClaimAhead, Resources};
-use ostler_core::price::PriceTable;
 use ostler_core::{JobId, Overrides};
 use ostler_ops::jobs::JobSpec;
 use ostler_process::supervisor::Supervisor;
@@ -22,15 +21,13 @@ use crate::store_location::refusal;
 /// The pools with their executors. Needs no store.
 pub(super) fn build(
     pools: &[PoolSettings],
-    prices: &Arc<PriceTable>,
     resources: &Resources,
 ) -> anyhow::Result<Vec<PoolConfig>> {
-    pools.iter().map(|pool| build_one(pool, prices, resources)).collect()
+    pools.iter().map(|pool| build_one(pool, resources)).collect()
 }
 
 fn build_one(
     pool: &PoolSettings,
-    prices: &Arc<PriceTable>,
     resources: &Resources,
 ) -> anyhow::Result<PoolConfig> {
     let executor = pool
@@ -55,7 +52,7 @@ fn build_one(
         grace: pool.grace,
         settings: vec![QueueChange::Overrides(pool.overrides), QueueChange::Account(pool.account.clone())],
         unclassed: pool.unclassed,
-        prices: Arc::clone(prices),
+        prices: Arc::clone(&pool.prices),
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }
@@ -115,12 +112,15 @@ pub(crate) async fn of_job(
     let mut said = said.clone();
     said.overrides = own.or(&said.overrides);
     said.kinds.values_mut().for_each(|kind| *kind = own.or(kind));
-    // All items of a job are enqueued at once.
+    // All items of a job are enqueued at once. What they cost is charged to the pool, too.
     said.limits.queue_limit = None;
+    said.limits.budget = None;
     if let Some(jobs) = spec.jobs {
         (said.scale.min, said.scale.max) = (said.scale.min.min(jobs), jobs);
     }
     let mut pool = PoolConfig { queue: queue_of(job), ..build_one(&said, resources)? };
+    let served_by = spec.pool.as_ref().filter(|asked| asked.section.is_none()).map(|asked| asked.name.clone());
+    pool.settings.push(QueueChange::ServedBy(served_by));
     complete_one(&mut pool, &said, store, bounds, resources).await?;
     Ok(pool)
 }
