@@ -212,7 +212,7 @@ async fn places<T: ClaimTx>(tx: &mut T, settings: &QueueSettings, claim: &Claim)
     Ok(if tx.checks().pass(Check::QueuePlaces, false) { claim.limit } else { within })
 }
 
-/// What the account of a queue says to a claim.
+/// What the account of a queue allows a claim to take.
 struct AccountPlaces {
     /// The most tasks that it may take.
     places: usize,

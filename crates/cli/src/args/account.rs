@@ -21,7 +21,7 @@ pub(crate) enum AccountCommand {
         name: String,
     },
     /// Hold an account: none of its tasks starts, in any queue
-    #[command(after_help = "Example: ostler account hold claude --for 2h --reason \"the wall is near\"")]
+    #[command(after_help = "Example: ostler account hold claude --for 2h --reason \"close to the limit\"")]
     Hold(HoldArgs),
     /// End the hold of an account
     #[command(after_help = "Example: ostler account release claude")]

@@ -8,7 +8,7 @@ use ostler_store::{Check, Error};
 
 use super::state::MemoryState;
 
-/// What the account of a queue says to a claim.
+/// What the account of a queue allows a claim to take.
 pub(super) struct AccountPlaces {
     /// The most tasks that it may take.
     pub(super) places: usize,
