@@ -132,7 +132,7 @@ pub enum Settlement {
     Ran,
     /// It failed, maybe before it could spend anything.
     Failed,
-    /// It was interrupted: its cost says nothing about others.
+    /// It was interrupted: its cost is no estimate for others.
     Interrupted,
 }
 
