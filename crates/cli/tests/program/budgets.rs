@@ -40,8 +40,8 @@ const BUDGET: [&str; 9] = [
     "over_usd",
 ];
 
-/// A worker that pays the amount of its payload and records it in a file, as a provider would bill it. It reports tokens, which the node prices:
-/// a dollar for a million. Tasks that run together wait for each other first; the first attempt of a task that hangs does not end.
+/// A worker that pays the amount of its payload and records it in a file, as a provider would bill it. It reports tokens, which the node
+/// prices: a dollar for a million. Tasks that run together wait for each other first; the first attempt of a task that hangs does not end.
 const WORKER: &str = r#"
 import os, time
 from ostler import worker
