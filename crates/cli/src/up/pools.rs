@@ -19,17 +19,11 @@ use crate::hooks::{Hooks, Tools};
 use crate::store_location::refusal;
 
 /// The pools with their executors. Needs no store.
-pub(super) fn build(
-    pools: &[PoolSettings],
-    resources: &Resources,
-) -> anyhow::Result<Vec<PoolConfig>> {
+pub(super) fn build(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<Vec<PoolConfig>> {
     pools.iter().map(|pool| build_one(pool, resources)).collect()
 }
 
-fn build_one(
-    pool: &PoolSettings,
-    resources: &Resources,
-) -> anyhow::Result<PoolConfig> {
+fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolConfig> {
     let executor = pool
         .executor
         .build(BuildContext { pool: &pool.name, resources })
@@ -119,7 +113,8 @@ pub(crate) async fn of_job(
         (said.scale.min, said.scale.max) = (said.scale.min.min(jobs), jobs);
     }
     let mut pool = PoolConfig { queue: queue_of(job), ..build_one(&said, resources)? };
-    let served_by = spec.pool.as_ref().filter(|asked| asked.section.is_none()).map(|asked| asked.name.clone());
+    let served_by =
+        spec.pool.as_ref().filter(|asked| asked.section.is_none()).map(|asked| asked.name.clone());
     pool.settings.push(QueueChange::ServedBy(served_by));
     complete_one(&mut pool, &said, store, bounds, resources).await?;
     Ok(pool)

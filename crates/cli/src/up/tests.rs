@@ -120,8 +120,7 @@ async fn a_kind_that_was_added_runs_tasks_with_its_defaults() {
     let here = TempStore::real();
     let store: Arc<dyn Store> = here.store();
     let resources = Resources::default().with(Mark("!"));
-    let mut built =
-        pools::build(&config.pools, &resources).expect("it is built");
+    let mut built = pools::build(&config.pools, &resources).expect("it is built");
     let bounds = Bounds::default();
     pools::complete(&mut built, &config.pools, &store, bounds, &resources).await.expect("it is complete");
     let plain = NodeConfig::new("here", Vec::new());
@@ -180,9 +179,7 @@ fn a_budget_needs_a_price_and_a_kind_may_have_one_for_each_task() {
 #[test]
 fn what_it_cannot_be_built_without_is_named() {
     let config = read("greeting = \"hello\"").expect("it is valid");
-    let error = pools::build(&config.pools, &Resources::default())
-        .err()
-        .expect("there is no mark");
+    let error = pools::build(&config.pools, &Resources::default()).err().expect("there is no mark");
     assert_eq!(error.to_string(), "pool.guests: it needs a mark, which is not there");
 }
 
