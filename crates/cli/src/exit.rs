@@ -19,7 +19,7 @@ Exit codes:
   3    the store is unreachable, refused or not writable
   4    not found
   5    the queue is full
-  6    the pilot of a job waits for approval
+  6    a job waits for the approval of its pilot, or for a larger budget
   130  interrupted";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) enum Code {
     Store,
     NotFound,
     QueueFull,
-    /// The pilot of a job has ended, and the other items wait.
+    /// The pilot of a job has ended, or its budget is reached, and the other items wait.
     NeedsApproval,
     Interrupted,
 }

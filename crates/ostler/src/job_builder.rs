@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
-use ostler_core::{EndKind, JobId};
-use ostler_store::jobs::JobRecord;
+use ostler_core::{Budget, Cost, EndKind, JobId};
+use ostler_store::calls::QueueChange;
+use ostler_store::jobs::{JobRecord, queue_of};
 use serde::Serialize;
 
 use crate::callbacks::{AttemptEnded, Callbacks};
@@ -19,6 +20,7 @@ pub struct JobBuilder<'p> {
     name: String,
     items: Result<NewItems, SubmitError>,
     pilot: Option<u64>,
+    budget: Option<Budget>,
     workers: Option<usize>,
     callbacks: Callbacks,
     done: Option<OnJobDone>,
@@ -64,6 +66,7 @@ impl Pool {
             name: name.into(),
             items: Ok(NewItems::default()),
             pilot: None,
+            budget: None,
             workers: None,
             callbacks: Callbacks::default(),
             done: None,
@@ -91,6 +94,13 @@ impl JobBuilder<'_> {
     /// Lets the first `items` run, and the others only after [`Job::approve`]: [`Job::wait_for_pilot`] has what the first ones cost.
     pub const fn pilot(mut self, items: u64) -> Self {
         self.pilot = Some(items);
+        self
+    }
+
+    /// Sets what all items together may spend on models. When that is reached, the job is paused; a larger amount goes on, by
+    /// `ostler job resume --max-cost` or by starting the job again under its id.
+    pub fn max_cost(mut self, total: Cost) -> Self {
+        self.budget = Some(Budget { total: Some(total), ..Budget::default() });
         self
     }
 
@@ -128,8 +138,12 @@ impl JobBuilder<'_> {
     /// # Errors
     /// As for [`create_job`](crate::Client::create_job) and [`run_job`](Pool::run_job).
     pub async fn start(self) -> Result<Job, JobError> {
-        let Self { pool, id, name, items, pilot, workers, callbacks, done } = self;
+        let Self { pool, id, name, items, pilot, budget, workers, callbacks, done } = self;
         let job = pool.put_new_job(id, &name, items?, pilot).await?;
+        if let Some(budget) = budget {
+            let change = vec![QueueChange::Budget(Some(budget))];
+            pool.store().configure(&queue_of(id), change).await.map_err(SubmitError::from)?;
+        }
         let listeners = callbacks.into_listeners(&pool.shared.store);
         pool.run_job_as(&job, JobRun { workers, listeners, done }).await?;
         Ok(job)

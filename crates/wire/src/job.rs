@@ -5,6 +5,7 @@ use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::views::TaskDetail;
 use serde::Serialize;
 
+use crate::cost::BudgetView;
 use crate::system::TaskCounts;
 use crate::time::TimeView;
 
@@ -82,6 +83,8 @@ pub struct JobView {
     pub cost_usd: Option<f64>,
     /// From the start of the first attempt to the end of the last one.
     pub duration_ms: Option<u64>,
+    /// What its items may spend, and have spent.
+    pub budget: Option<BudgetView>,
 }
 
 impl JobView {
@@ -103,6 +106,7 @@ impl JobView {
             pilot: None,
             cost_usd: None,
             duration_ms: None,
+            budget: None,
         }
     }
 }

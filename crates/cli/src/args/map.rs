@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
+use ostler_core::Cost;
 
+use super::cost::money;
 use super::values;
 use crate::map::halt::Halt;
 
@@ -95,6 +97,12 @@ pub(crate) struct Map {
     /// The account that the agent uses
     #[arg(long, value_name = "NAME", help_heading = WORK, requires = "agent")]
     pub(crate) account: Option<String>,
+    /// Pause the job when it has cost this much, such as 5 or $0.50; a larger amount goes on
+    #[arg(long, value_name = "USD", help_heading = WORK, value_parser = money)]
+    pub(crate) max_cost: Option<Cost>,
+    /// What an item is expected to cost, until that is known
+    #[arg(long, value_name = "USD", help_heading = WORK, requires = "max_cost", value_parser = money)]
+    pub(crate) reserve: Option<Cost>,
     /// Items on standard input are separated by NUL, as written by find -print0
     #[arg(short = '0', long, help_heading = ITEMS, group = "source")]
     pub(crate) null: bool,
@@ -132,8 +140,15 @@ pub(crate) enum JobCommand {
     #[command(after_help = "Example: ostler job pause gzip")]
     Pause(JobName),
     /// Resume a paused job
-    #[command(after_help = "Example: ostler job resume gzip")]
-    Resume(JobName),
+    #[command(after_help = "Example: ostler job resume reviews --max-cost 10")]
+    Resume {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// What all of its items may cost from now on, including what was spent
+        #[arg(long, value_name = "USD", value_parser = money)]
+        max_cost: Option<Cost>,
+    },
     /// Run the items of a job that wait for the approval of its pilot
     #[command(after_help = "Example: ostler job approve reviews")]
     Approve(JobName),

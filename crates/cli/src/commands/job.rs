@@ -28,8 +28,8 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             console.out.answer(&view, |looks| print::job(&view, &failed, looks))?;
         }
         JobCommand::Pause(name) => done(console, &manage::pause(store, &name.job).await?)?,
-        JobCommand::Resume(name) => {
-            done(console, &manage::resume(store, &name.job).await?)?;
+        JobCommand::Resume { job: name, max_cost } => {
+            done(console, &manage::resume(store, &name.job, max_cost).await?)?;
             hint(store, jobs::find(store, &name.job).await?.job.id).await?;
         }
         JobCommand::Approve(name) => {

@@ -67,7 +67,8 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
         None => Config::default(),
     };
     let settings = pool::settings(asked, &config.pools, place.url())?;
-    Ok(Some(MapPool { settings, containment: config.containment }))
+    let prices = Arc::new(config.prices);
+    Ok(Some(MapPool { settings, containment: config.containment, prices }))
 }
 
 /// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_config::Resources;
-use ostler_core::{JobId, Policy, StateName, cut};
+use ostler_core::price::PriceTable;
+use ostler_core::{Budget, JobId, Policy, StateName, cut};
 use ostler_ops::OpsError;
 use ostler_ops::jobs::former::{ChosenJob, FormerRuns, choose};
 use ostler_ops::jobs::plan::{JobPlan, enqueue};
@@ -15,7 +16,7 @@ use ostler_process::Command;
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_runtime::{EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, StartError, TakeOver};
 use ostler_store::calls::QueueChange;
-use ostler_store::jobs::JobRecord;
+use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::{Clock as _, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
@@ -59,6 +60,8 @@ pub(crate) struct Mapping<'a> {
 pub(crate) struct MapPool {
     pub(crate) settings: PoolSettings,
     pub(crate) containment: Containment,
+    /// What models cost.
+    pub(crate) prices: Arc<PriceTable>,
 }
 
 /// What became of a job while this process served it.
@@ -107,6 +110,10 @@ impl Mapping<'_> {
             ChosenJob::Resumed { found, .. } => found.job.id,
             ChosenJob::Enough(done) => return self.nothing_to_do(store.as_ref(), &done, target).await,
         };
+        if let Some(total) = self.map.max_cost {
+            let budget = Budget { total: Some(total), reserve: self.map.reserve, ..Budget::default() };
+            store.configure(&queue_of(job), vec![QueueChange::Budget(Some(budget))]).await?;
+        }
         match supervisor {
             None => self.leave(store.as_ref(), job).await,
             Some(supervisor) => {
@@ -260,12 +267,18 @@ impl Mapping<'_> {
                     say(&format!("stopping {running} {items}; interrupt again to stop at once"));
                 }
             }
-            MapEnd::Done | MapEnd::Piloted | MapEnd::Halted(_) | MapEnd::Cancelled | MapEnd::Drained => {}
+            MapEnd::Done
+            | MapEnd::Piloted
+            | MapEnd::Spent
+            | MapEnd::Halted(_)
+            | MapEnd::Cancelled
+            | MapEnd::Drained => {}
         }
         let patience = match over {
             MapEnd::Halted(HaltMode::Soon) | MapEnd::Drained => SOON,
             MapEnd::Done
             | MapEnd::Piloted
+            | MapEnd::Spent
             | MapEnd::Halted(HaltMode::Now)
             | MapEnd::Cancelled
             | MapEnd::Interrupted => Duration::ZERO,
@@ -310,6 +323,11 @@ impl Mapping<'_> {
             if let MapEnd::Piloted = over {
                 return Ok(ServeEnd::Piloted);
             }
+            if let MapEnd::Spent = over {
+                let why = record.paused.unwrap_or_default();
+                say(&format!("the job is paused: {why}; to go on: ostler job resume {job} --max-cost USD"));
+                return Ok(ServeEnd::Over(Code::NeedsApproval));
+            }
             if !self.map.quiet && counts.completed < items {
                 say(&again(items, &counts));
             }
@@ -317,7 +335,7 @@ impl Mapping<'_> {
                 MapEnd::Interrupted => Code::Interrupted,
                 MapEnd::Cancelled | MapEnd::Drained => Code::WorkFailed,
                 MapEnd::Done | MapEnd::Halted(_) if counts.failed + counts.cancelled > 0 => Code::WorkFailed,
-                MapEnd::Done | MapEnd::Halted(_) | MapEnd::Piloted => Code::Done,
+                MapEnd::Done | MapEnd::Halted(_) | MapEnd::Piloted | MapEnd::Spent => Code::Done,
             }))
         };
         tokio::select! {
@@ -334,12 +352,12 @@ impl Mapping<'_> {
         job: JobId,
         spec: &JobSpec,
     ) -> anyhow::Result<PoolConfig> {
-        let Some(MapPool { settings, .. }) = &self.pool else {
+        let Some(MapPool { settings, prices, .. }) = &self.pool else {
             return Ok(pool_of(Arc::new(Command::of_payload(supervisor.clone(), policy())?), job, spec));
         };
         let resources = Resources::default().with(supervisor.clone());
         sandbox::prove_all(slice::from_ref(settings), &resources).await?;
-        pools::of_job(settings, job, spec, store, self.place.bounds(), &resources).await
+        pools::of_job(settings, job, spec, store, self.place.bounds(), prices, &resources).await
     }
 
     /// The numbers of the unfinished items.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ostler_config::Resources;
 use ostler_core::JobId;
+use ostler_core::price::PriceTable;
 use ostler_ops::jobs::pilot::{self, PilotState};
 use ostler_ops::jobs::{self, JobPool, JobSpec, ServedBy, synthesis};
 use ostler_process::Command;
@@ -47,6 +48,8 @@ pub(crate) struct JobServer {
     /// The pools of its config.
     pub(crate) pools: Arc<[PoolSettings]>,
     pub(crate) resources: Resources,
+    /// What models cost.
+    pub(crate) prices: Arc<PriceTable>,
     /// Whether it serves jobs that bring what they run.
     pub(crate) commands: DetachedJobs,
     pub(crate) place: StoreLocation,
@@ -144,7 +147,7 @@ impl JobServer {
             sandbox::prove_all(slice::from_ref(&settings), &self.resources).await?;
         }
         let (store, bounds) = (&self.store, self.place.bounds());
-        pools::of_job(&settings, id, spec, store, bounds, &self.resources).await
+        pools::of_job(&settings, id, spec, store, bounds, &self.prices, &self.resources).await
     }
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {

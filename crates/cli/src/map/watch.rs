@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::JobId;
+use ostler_core::{BUDGET_REACHED, JobId};
 use ostler_ops::OpsError;
 use ostler_ops::jobs;
 use ostler_ops::jobs::pilot::{self, PilotState};
@@ -28,6 +28,8 @@ pub(super) enum MapEnd {
     Halted(HaltMode),
     /// The items of the pilot have finished, and the others wait for an approval.
     Piloted,
+    /// Its budget is reached, and nothing runs.
+    Spent,
     /// The job was cancelled.
     Cancelled,
     Interrupted,
@@ -113,6 +115,12 @@ impl Watch<'_> {
             }
             if record.cancelled_at.is_some() {
                 return Ok(MapEnd::Cancelled);
+            }
+            let is_spent = |why: &String| why.starts_with(BUDGET_REACHED);
+            if record.paused.as_ref().is_some_and(is_spent)
+                && record.counts.running + record.counts.claimed == 0
+            {
+                return Ok(MapEnd::Spent);
             }
             if let Some(why) = record.paused.filter(|_| !said_paused) {
                 progress.aside(|| {

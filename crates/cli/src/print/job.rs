@@ -72,6 +72,13 @@ pub(crate) fn job(view: &JobView, failed: &[FailedItem], looks: Looks) -> String
     if let Some(cost) = view.cost_usd.and_then(Cost::from_usd) {
         line("cost", &cost.to_string());
     }
+    if let Some(budget) = &view.budget {
+        let shown = |usd: f64| Cost::from_usd(usd).unwrap_or_default().to_string();
+        let total = budget.total_usd.map_or_else(|| "-".to_owned(), shown);
+        let over =
+            if budget.over_usd > 0.0 { format!(", {} over", shown(budget.over_usd)) } else { String::new() };
+        line("budget", &format!("{total}: {} spent{over}", shown(budget.spent_usd)));
+    }
     if !failed.is_empty() {
         let mut table = Table::new(&["FAILED ITEM", "ERROR"]);
         for FailedItem { item, error } in failed {

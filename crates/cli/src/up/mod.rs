@@ -139,6 +139,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
         patience: config.shutdown_timeout,
         pools: config.pools.clone().into(),
         resources,
+        prices: Arc::new(config.prices.clone()),
         commands: config.jobs,
         place: place.clone(),
     }));

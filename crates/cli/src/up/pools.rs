@@ -117,6 +117,10 @@ pub(crate) async fn of_job(
         spec.pool.as_ref().filter(|asked| asked.section.is_none()).map(|asked| asked.name.clone());
     pool.settings.push(QueueChange::ServedBy(served_by));
     complete_one(&mut pool, &said, store, bounds, resources).await?;
+    // The budget of a job is its own; what its items spend is charged to the budget of a pool of the config, too.
+    pool.settings.retain(|change| !matches!(change, QueueChange::Budget(_)));
+    let charged = spec.pool.as_ref().filter(|pool| pool.section.is_none()).map(|pool| pool.name.clone());
+    pool.settings.push(QueueChange::ServedBy(charged));
     Ok(pool)
 }
 

@@ -294,6 +294,29 @@ fn a_node_pauses_a_detached_job_after_its_pilot_and_goes_on_when_it_is_approved(
     assert_eq!(runs(&place), ["1", "2", "3"]);
 }
 
+// ---- budgets ----
+
+#[test]
+fn a_job_stops_at_its_budget_and_a_larger_one_goes_on() {
+    let place = place();
+    let items: Vec<String> = (1..=12).map(|item| item.to_string()).collect();
+    let items: Vec<&str> = items.iter().map(String::as_str).collect();
+    let words = |most| over(&["-j2", "--prompt", "{{ item }}", "--max-cost", most], &items);
+    let ran = place.run(words("0.05"));
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    assert!(ran.err.contains("ostler job resume") && ran.err.contains("--max-cost"), "{ran:?}");
+    let spent = runs(&place).len();
+    assert!((1..=6).contains(&spent), "{spent} items ran");
+    let job = place.json(["job", "show", "docs"]);
+    assert_eq!((&job["state"], &job["budget"]["total_usd"]), (&"paused".into(), &0.05.into()));
+    assert!(place.done(["job", "show", "docs"]).contains("budget    $0.05: "));
+    assert_eq!(place.run(words("0.05")).code, Some(6), "nothing was added");
+    assert_eq!(runs(&place).len(), spent);
+    place.done(["job", "resume", "docs", "--max-cost", "0.08"]);
+    assert_eq!(place.run(words("1")).code, Some(0), "the same job");
+    assert_eq!((runs(&place).len(), jobs(&place).len()), (12, 1));
+}
+
 // ---- lists ----
 
 #[test]

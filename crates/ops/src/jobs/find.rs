@@ -9,6 +9,7 @@ use ostler_wire::job::JobView;
 use super::spec::{ItemPayload, JobSpec, ServedBy};
 use super::totals::JobTotals;
 use crate::error::{Missing, OpsError, Refusal};
+use crate::overview::Overview;
 use crate::published;
 
 /// Jobs per page.
@@ -115,6 +116,11 @@ pub async fn show(store: &dyn Store, name: &str) -> Result<(JobView, Vec<FailedI
     let totals = JobTotals::of(store, &record).await?;
     let view = JobView {
         cost_usd: totals.cost.map(Cost::usd),
+        budget: Overview::take(store)
+            .await?
+            .queue(&queue_of(record.job.id))
+            .ok()
+            .and_then(|view| view.budget),
         duration_ms: totals.span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         ..view(&record)
     };

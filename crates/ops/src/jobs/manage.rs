@@ -1,6 +1,6 @@
 //! Jobs as a whole: pause, resume, cancel, retry and remove.
 
-use ostler_core::{JobId, StateName, TaskId};
+use ostler_core::{Budget, Cost, JobId, StateName, TaskId};
 use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
 use ostler_store::jobs::{JobAnswer, JobChange, queue_of};
 use ostler_store::views::Filter;
@@ -25,9 +25,21 @@ pub async fn pause(store: &dyn Store, name: &str) -> Result<JobActionView, OpsEr
     configure(store, name, QueueChange::Pause("paused by hand".to_owned()), JobAction::Paused).await
 }
 
+/// Lets the items of a job start again, with this budget if one is given.
+///
 /// # Errors
 /// When there is no such job.
-pub async fn resume(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+pub async fn resume(
+    store: &dyn Store,
+    name: &str,
+    max_cost: Option<Cost>,
+) -> Result<JobActionView, OpsError> {
+    if max_cost.is_some() {
+        let queue = queue_of(find(store, name).await?.job.id);
+        let before = store.queue_settings(&queue).await?.budget.unwrap_or_default();
+        let budget = Budget { total: max_cost, ..before };
+        store.configure(&queue, vec![QueueChange::Budget(Some(budget))]).await?;
+    }
     configure(store, name, QueueChange::Resume, JobAction::Resumed).await
 }
 
