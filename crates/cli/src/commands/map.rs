@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use ostler_core::price::PriceTable;
 use ostler_ops::jobs::plan::JobPlan;
 use ostler_ops::jobs::quoted_if_needed;
 use ostler_store::Bounds;
@@ -54,7 +55,7 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
     let Some(asked) = plan.pool() else { return Ok(None) };
     if map.detach {
         if asked.section.is_some() {
-            pool::settings(asked, &[], place.url())?;
+            pool::settings(asked, &[], &PriceTable::built_in(), place.url())?;
         }
         return Ok(None);
     }
@@ -66,9 +67,8 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
         }
         None => Config::default(),
     };
-    let settings = pool::settings(asked, &config.pools, place.url())?;
-    let prices = Arc::new(config.prices);
-    Ok(Some(MapPool { settings, containment: config.containment, prices }))
+    let settings = pool::settings(asked, &config.pools, &config.prices, place.url())?;
+    Ok(Some(MapPool { settings, containment: config.containment }))
 }
 
 /// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so

@@ -33,9 +33,8 @@ pub(super) fn read(pool: &mut Section<'_>, tasks: TaskBudgets) -> PoolBudgets {
     PoolBudgets { queue: limits.then_some(Budget { total, per_day, reserve }), per_task }
 }
 
-/// The prices of the user, over the built-in ones.
-pub(super) fn prices(section: &Section<'_>) -> PriceTable {
-    let mut table = PriceTable::built_in();
+/// The prices of the user, over these.
+pub(super) fn prices(section: &Section<'_>, mut table: PriceTable) -> PriceTable {
     for (model, found) in section.entries() {
         let Some(mut section) = found.table() else { continue };
         let mut price = |key| section.find(key).and_then(|found| found.money()).and_then(per_million);

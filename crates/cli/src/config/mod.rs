@@ -212,7 +212,7 @@ pub(crate) fn read(
         unreadable(format!("not UTF-8 text, at line {line}"))
     })?;
     let reading = ConfigReader::new(&text, env).secrets(secrets);
-    let mut config = finish(reading, &text, &origin, kinds)?;
+    let mut config = finish(reading, &text, &origin, kinds, PriceTable::built_in())?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.store = config.store.map(|store| store.beside(folder));
     config.pools.iter_mut().for_each(|pool| pool.executor.beside(folder));
@@ -234,14 +234,15 @@ fn why_unread(error: &std::io::Error) -> String {
     }
 }
 
-/// Parses a config. `origin` names the source in messages.
+/// Parses a config. `origin` names the source in messages; `prices` are those of models that the text does not name.
 pub(crate) fn parse(
     text: &str,
     origin: &str,
     env: &dyn Fn(&str) -> Option<String>,
     kinds: Kinds<'_>,
+    prices: PriceTable,
 ) -> Result<Config, ConfigErrors> {
-    finish(ConfigReader::new(text, env), text, origin, kinds)
+    finish(ConfigReader::new(text, env), text, origin, kinds, prices)
 }
 
 fn finish(
@@ -249,16 +250,17 @@ fn finish(
     text: &str,
     origin: &str,
     kinds: Kinds<'_>,
+    prices: PriceTable,
 ) -> Result<Config, ConfigErrors> {
-    let config = document(&reading, text, kinds);
+    let config = document(&reading, text, kinds, prices);
     let faults = reading.into_faults();
     if faults.is_empty() { Ok(config) } else { Err(ConfigErrors::new(origin, faults)) }
 }
 
-fn document(reading: &ConfigReader<'_>, text: &str, kinds: Kinds<'_>) -> Config {
+fn document(reading: &ConfigReader<'_>, text: &str, kinds: Kinds<'_>, prices: PriceTable) -> Config {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return whole_file(Section::root(reading, table.get_ref()), kinds);
+        return whole_file(Section::root(reading, table.get_ref()), kinds, prices);
     }
     for error in errors.iter().take(MAX_SYNTAX_FAULTS) {
         reading.fault(error.span().map(|span| span.start), error.message());
@@ -266,7 +268,7 @@ fn document(reading: &ConfigReader<'_>, text: &str, kinds: Kinds<'_>) -> Config 
     Config::default()
 }
 
-fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
+fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>, prices: PriceTable) -> Config {
     let default = Config::default();
     let store = top.find("store").and_then(|found| {
         let text = found.text()?;
@@ -275,7 +277,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>) -> Config {
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
     let secrets = secrets::read_all(&top.section("secrets"));
-    let prices = Arc::new(budget::prices(&top.section("prices")));
+    let prices = Arc::new(budget::prices(&top.section("prices"), prices));
     let config = Config {
         store,
         name: top.find("name").and_then(|found| name(&found)),

@@ -28,12 +28,14 @@ fn env(name: &str) -> Option<String> {
 }
 
 pub(super) fn good(text: &str) -> Config {
-    parse(text, "ostler.toml", &env, POOL_KINDS).unwrap_or_else(|errors| panic!("{errors}"))
+    parse(text, "ostler.toml", &env, POOL_KINDS, PriceTable::built_in())
+        .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// The lines of the error message.
 fn told(text: &str) -> Vec<String> {
-    let errors = parse(text, "ostler.toml", &env, POOL_KINDS).expect_err("it should be refused");
+    let errors = parse(text, "ostler.toml", &env, POOL_KINDS, PriceTable::built_in())
+        .expect_err("it should be refused");
     errors.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
@@ -224,7 +226,7 @@ fn plain_workers() -> PoolSettings {
 fn every_key_there_is_stands_in_the_reference() {
     let text = in_force();
     let reading = ConfigReader::new(&text, &env);
-    document(&reading, &text, POOL_KINDS);
+    document(&reading, &text, POOL_KINDS, PriceTable::built_in());
     let asked = reading.asked();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
     // There are three schedules, for the three kinds of recurrence, and three pools: each key is in one of them.

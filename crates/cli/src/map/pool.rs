@@ -1,6 +1,7 @@
 //! The pool that runs the items of a map job: one of the config, or one that only the job has, for an agent.
 
 use ostler_config::FindingLevel;
+use ostler_core::price::PriceTable;
 use ostler_ops::jobs::{JobPool, synthesis};
 use ostler_store::Store;
 use ostler_store::jobs::JobRecord;
@@ -98,6 +99,7 @@ fn section(map: &Map, agent: &str) -> anyhow::Result<String> {
 pub(crate) fn settings(
     pool: &JobPool,
     pools: &[PoolSettings],
+    prices: &PriceTable,
     store: &StoreUrl,
 ) -> anyhow::Result<PoolSettings> {
     let Some(section) = &pool.section else {
@@ -108,7 +110,8 @@ pub(crate) fn settings(
         });
     };
     let env = |name: &str| std::env::var(name).ok();
-    let config: Config = config::parse(section, "options", &env, POOL_KINDS).map_err(|errors| {
+    let read = config::parse(section, "options", &env, POOL_KINDS, prices.clone());
+    let config: Config = read.map_err(|errors| {
         let faults: Vec<&str> = errors.faults.iter().map(|fault| fault.sentence.as_str()).collect();
         refused(Code::BadInput, format!("--agent {}: {}", pool.name, faults.join("; ")))
     })?;

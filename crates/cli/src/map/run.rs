@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_config::Resources;
-use ostler_core::price::PriceTable;
 use ostler_core::{Budget, JobId, Policy, StateName, cut};
 use ostler_ops::OpsError;
 use ostler_ops::jobs::former::{ChosenJob, FormerRuns, choose};
@@ -60,8 +59,6 @@ pub(crate) struct Mapping<'a> {
 pub(crate) struct MapPool {
     pub(crate) settings: PoolSettings,
     pub(crate) containment: Containment,
-    /// What models cost.
-    pub(crate) prices: Arc<PriceTable>,
 }
 
 /// What became of a job while this process served it.
@@ -352,12 +349,12 @@ impl Mapping<'_> {
         job: JobId,
         spec: &JobSpec,
     ) -> anyhow::Result<PoolConfig> {
-        let Some(MapPool { settings, prices, .. }) = &self.pool else {
+        let Some(MapPool { settings, .. }) = &self.pool else {
             return Ok(pool_of(Arc::new(Command::of_payload(supervisor.clone(), policy())?), job, spec));
         };
         let resources = Resources::default().with(supervisor.clone());
         sandbox::prove_all(slice::from_ref(settings), &resources).await?;
-        pools::of_job(settings, job, spec, store, self.place.bounds(), prices, &resources).await
+        pools::of_job(settings, job, spec, store, self.place.bounds(), &resources).await
     }
 
     /// The numbers of the unfinished items.

@@ -141,13 +141,13 @@ impl JobServer {
             let executor = Arc::new(Command::of_payload(self.supervisor.clone(), policy())?);
             return Ok(pool_of(executor, id, spec));
         };
-        let settings = pool::settings(asked, &self.pools, self.place.url())?;
+        let settings = pool::settings(asked, &self.pools, &self.prices, self.place.url())?;
         if asked.section.is_some() {
             pool::check(&settings).await?;
             sandbox::prove_all(slice::from_ref(&settings), &self.resources).await?;
         }
         let (store, bounds) = (&self.store, self.place.bounds());
-        pools::of_job(&settings, id, spec, store, bounds, &self.prices, &self.resources).await
+        pools::of_job(&settings, id, spec, store, bounds, &self.resources).await
     }
 
     async fn until_over(&self, id: JobId) -> anyhow::Result<()> {

@@ -139,7 +139,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
         patience: config.shutdown_timeout,
         pools: config.pools.clone().into(),
         resources,
-        prices: Arc::new(config.prices.clone()),
+        prices: Arc::clone(&config.prices),
         commands: config.jobs,
         place: place.clone(),
     }));

@@ -106,16 +106,12 @@ pub(crate) async fn of_job(
     let mut said = said.clone();
     said.overrides = own.or(&said.overrides);
     said.kinds.values_mut().for_each(|kind| *kind = own.or(kind));
-    // All items of a job are enqueued at once. What they cost is charged to the pool, too.
+    // All items of a job are enqueued at once.
     said.limits.queue_limit = None;
-    said.limits.budget = None;
     if let Some(jobs) = spec.jobs {
         (said.scale.min, said.scale.max) = (said.scale.min.min(jobs), jobs);
     }
     let mut pool = PoolConfig { queue: queue_of(job), ..build_one(&said, resources)? };
-    let served_by =
-        spec.pool.as_ref().filter(|asked| asked.section.is_none()).map(|asked| asked.name.clone());
-    pool.settings.push(QueueChange::ServedBy(served_by));
     complete_one(&mut pool, &said, store, bounds, resources).await?;
     // The budget of a job is its own; what its items spend is charged to the budget of a pool of the config, too.
     pool.settings.retain(|change| !matches!(change, QueueChange::Budget(_)));

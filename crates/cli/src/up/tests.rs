@@ -108,7 +108,7 @@ impl Executor for GreeterExecutor {
 
 fn read(lines: &str) -> Result<Config, config::ConfigErrors> {
     let text = format!("[pool.guests]\nexecutor = \"greeter\"\n{lines}\n");
-    config::parse(&text, "ostler.toml", &|_| None, KINDS)
+    config::parse(&text, "ostler.toml", &|_| None, KINDS, ostler_core::price::PriceTable::built_in())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,7 +159,10 @@ fn its_faults_are_told_with_their_lines_and_its_unknown_keys_with_a_guess() {
         assert!(errors.starts_with(told) && errors.lines().count() == 1, "{errors}");
     }
     let text = "[pool.guests]\nexecutor = \"greter\"";
-    let errors = config::parse(text, "ostler.toml", &|_| None, KINDS).expect_err("it is refused").to_string();
+    let errors =
+        config::parse(text, "ostler.toml", &|_| None, KINDS, ostler_core::price::PriceTable::built_in())
+            .expect_err("it is refused")
+            .to_string();
     assert!(errors.contains("did you mean \"greeter\"?"), "{errors}");
 }
 
@@ -201,6 +204,13 @@ async fn its_findings_and_missing_programs_are_the_doctors_too() {
 fn its_keys_stand_in_the_reference_and_the_list_of_executors() {
     let text = config::reference(KINDS);
     assert!(text.contains("#greeting = \"hello\"\n") && text.contains("#ready_timeout"), "{text}");
-    let errors = config::parse("[pool.x]", "ostler.toml", &|_| None, KINDS).expect_err("it is refused");
+    let errors = config::parse(
+        "[pool.x]",
+        "ostler.toml",
+        &|_| None,
+        KINDS,
+        ostler_core::price::PriceTable::built_in(),
+    )
+    .expect_err("it is refused");
     assert!(errors.to_string().contains("this version has command, process, greeter"), "{errors}");
 }

@@ -9,7 +9,7 @@ const DECLARED: &str = "[secrets]\nKEY = \"${LONG}\"\nPIN = \"x${PASSWORD}\"\n";
 
 fn read(text: &str) -> Result<Config, ConfigErrors> {
     let env = |name: &str| if name == "LONG" { Some("long-hunter2".to_owned()) } else { env(name) };
-    parse(text, "ostler.toml", &env, POOL_KINDS)
+    parse(text, "ostler.toml", &env, POOL_KINDS, PriceTable::built_in())
 }
 
 fn refused(text: &str) -> String {

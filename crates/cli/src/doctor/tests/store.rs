@@ -248,7 +248,10 @@ async fn a_program_that_is_not_there_is_told() {
         "[pool.c]\nexecutor = \"command\"\ncommand = [\"{{ payload.program }}\"]\n",
         "[pool.d]\nexecutor = \"command\"\ncommand = [\"/bin/sh\"]\n",
     );
-    world.config = Some(config::parse(text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
+    world.config = Some(
+        config::parse(text, "ostler.toml", &no_env, POOL_KINDS, ostler_core::price::PriceTable::built_in())
+            .map_err(ConfigError::from),
+    );
     let finding = only(world.findings().await, "program-missing");
     says(&finding, "Pool \"b\" runs \"no-such-program-anywhere\"", "command -v no-such-program-anywhere");
 }
@@ -260,7 +263,10 @@ async fn a_pool_of_the_config_that_nobody_runs_is_told() {
     world.pass(Duration::from_secs(30), &[node]).await;
     let pool = |name: &str| format!("[pool.{name}]\nexecutor = \"command\"\ncommand = [\"true\"]\n");
     let text = pool("mail") + &pool("films");
-    world.config = Some(config::parse(&text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
+    world.config = Some(
+        config::parse(&text, "ostler.toml", &no_env, POOL_KINDS, ostler_core::price::PriceTable::built_in())
+            .map_err(ConfigError::from),
+    );
     let finding = only(world.findings().await, "pool-not-up");
     says(&finding, "the pool \"films\"", "ostler up");
 }
@@ -273,8 +279,16 @@ async fn what_a_sandbox_leaves_open_is_told() {
         world.pass(Duration::from_secs(30), &[node]).await;
         let text =
             format!("[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\nsandbox = {sandbox}\n");
-        world.config =
-            Some(config::parse(&text, "ostler.toml", &no_env, POOL_KINDS).map_err(ConfigError::from));
+        world.config = Some(
+            config::parse(
+                &text,
+                "ostler.toml",
+                &no_env,
+                POOL_KINDS,
+                ostler_core::price::PriceTable::built_in(),
+            )
+            .map_err(ConfigError::from),
+        );
         world.findings().await
     };
     let sockets = only(told("{ network = \"unix\" }").await, "sandbox-unix-sockets");

@@ -115,7 +115,10 @@ async fn workers_that_do_not_come_up_are_the_cause_and_the_only_finding() {
     configure(&world, "py", QueueChange::Pause(why.to_owned())).await;
     world.pass(MINUTE, &[node]).await;
     let text = "[pool.py]\nexecutor = \"process\"\ncommand = [\"sh\", \"w.sh\"]\n";
-    world.config = Some(config::parse(text, "ostler.toml", &|_| None, POOL_KINDS).map_err(ConfigError::from));
+    world.config = Some(
+        config::parse(text, "ostler.toml", &|_| None, POOL_KINDS, ostler_core::price::PriceTable::built_in())
+            .map_err(ConfigError::from),
+    );
     let finding = only(world.findings().await, "workers-failing");
     assert_eq!(finding.severity, Severity::Error);
     says(
