@@ -21,6 +21,7 @@ mod kinds;
 mod lines;
 mod links;
 mod memory;
+pub mod pipes;
 pub mod sandbox;
 mod stall;
 pub mod supervisor;

@@ -157,36 +157,28 @@ pub fn text(body: &EventBody) -> String {
     }
 }
 
+/// Who or what speaks in an event.
+pub(crate) fn label(body: &EventBody) -> String {
+    if let EventBody::Message { role, .. } = body {
+        role.name().to_owned()
+    } else if let EventBody::ToolCall { tool, .. } = body {
+        format!("tool_call {tool}")
+    } else if let EventBody::ToolResult { status, .. } = body {
+        format!("tool_result {}", status.name())
+    } else {
+        body.kind().name().to_owned()
+    }
+}
+
 /// The event as a line for people, standard output aside.
 #[must_use]
 pub fn line(body: &EventBody) -> String {
-    let label = |label: String| format!("[{label}] {}", text(body));
-    match body {
-        EventBody::Log { level, text, .. } => {
-            let text = text.strip_suffix('\n').unwrap_or(text);
-            // Output of programs has the level info, and is shown as written.
-            match level {
-                Level::Info => text.to_owned(),
-                Level::Debug | Level::Warn | Level::Error => format!("{}: {text}", level.name()),
-            }
-        }
-        EventBody::Message { role, .. } => label(role.name().to_owned()),
-        EventBody::ToolCall { tool, .. } => label(format!("tool_call {tool}")),
-        EventBody::ToolResult { status, .. } => label(format!("tool_result {}", status.name())),
-        EventBody::Progress { .. }
-        | EventBody::Prompt { .. }
-        | EventBody::Thinking { .. }
-        | EventBody::File { .. }
-        | EventBody::Usage(_)
-        | EventBody::Session { .. }
-        | EventBody::Warning { .. }
-        | EventBody::Stdout { .. }
-        | EventBody::Transition { .. }
-        | EventBody::Thinned { .. }
-        | EventBody::Status { .. }
-        | EventBody::Error { .. }
-        | EventBody::Result { .. }
-        | EventBody::Raw { .. } => label(body.kind().name().to_owned()),
+    let EventBody::Log { level, text, .. } = body else { return format!("[{}] {}", label(body), text(body)) };
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    // Output of programs has the level info, and is shown as written.
+    match level {
+        Level::Info => text.to_owned(),
+        Level::Debug | Level::Warn | Level::Error => format!("{}: {text}", level.name()),
     }
 }
 

@@ -8,7 +8,7 @@ use ostler_core::{Attempt, Cost, EventBody, EventKind, Task, ToolStatus};
 use ostler_store::events::Event;
 use ostler_store::views::TaskDetail;
 
-use crate::event::text;
+use crate::event::{label, text};
 use crate::task::{ErrorView, ending};
 use crate::time::TimeView;
 
@@ -107,15 +107,14 @@ pub fn attempt_heading(attempt: &Attempt) -> String {
 /// One event.
 #[must_use]
 pub fn event(event: &Event) -> String {
-    let (label, class) = label(&event.body);
     let text = text(&event.body);
     let is_quiet = matches!(event.body.kind(), EventKind::Thinking | EventKind::Raw);
     let is_long = text.len() > LONG_BYTES || text.lines().count() > LONG_LINES;
     let folds = is_quiet || (is_long && event.body.kind() != EventKind::Result);
     let size = event.cut.map(|whole| format!(" (the beginning of {whole} bytes)")).unwrap_or_default();
     html! {
-        article class=(class) {
-            header { (label) (size) " · " (TimeView::from(event.at)) }
+        article class=(class(&event.body)) {
+            header { (label(&event.body)) (size) " · " (TimeView::from(event.at)) }
             @if folds {
                 details { summary { (summary(&text)) } pre { (text) } }
             } @else {
@@ -134,31 +133,13 @@ fn summary(text: &str) -> String {
     format!("{shown} … ({} lines)", text.lines().count())
 }
 
-/// Who or what spoke, and the class in the style sheet.
-fn label(body: &EventBody) -> (String, &'static str) {
-    let kind = body.kind().name();
-    match body {
-        EventBody::Message { role, .. } => (role.name().to_owned(), role.name()),
-        EventBody::ToolCall { tool, .. } => (format!("tool call {tool}"), kind),
-        EventBody::ToolResult { tool, status, .. } => {
-            let tool = tool.as_deref().unwrap_or_default();
-            let class = if *status == ToolStatus::Error { "error" } else { kind };
-            (format!("tool result {tool} {}", status.name()), class)
-        }
-        EventBody::Log { level, .. } => (format!("log {}", level.name()), kind),
-        EventBody::Prompt { .. }
-        | EventBody::Thinking { .. }
-        | EventBody::Progress { .. }
-        | EventBody::File { .. }
-        | EventBody::Usage(_)
-        | EventBody::Session { .. }
-        | EventBody::Warning { .. }
-        | EventBody::Stdout { .. }
-        | EventBody::Transition { .. }
-        | EventBody::Thinned { .. }
-        | EventBody::Status { .. }
-        | EventBody::Error { .. }
-        | EventBody::Result { .. }
-        | EventBody::Raw { .. } => (kind.replace('_', " "), kind),
+/// The class in the style sheet.
+fn class(body: &EventBody) -> &'static str {
+    if let EventBody::Message { role, .. } = body {
+        role.name()
+    } else if matches!(body, EventBody::ToolResult { status: ToolStatus::Error, .. }) {
+        "error"
+    } else {
+        body.kind().name()
     }
 }

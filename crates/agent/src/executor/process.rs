@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use ostler_core::{Cost, LogStream};
 use ostler_exec::{Control, RedactedStream};
+use ostler_process::pipes::{read, write};
 use ostler_process::supervisor::{Child, Exit};
 use ostler_process::{Lines, Tail};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::policy::AgentPolicy;
@@ -319,21 +318,5 @@ const fn of(exit: Exit) -> ProcessExit {
     match exit {
         Exit::Code(code) => ProcessExit::Code(code),
         Exit::Signal(signal) => ProcessExit::Signal(signal),
-    }
-}
-
-/// Reads the next chunk, up to the capacity of the buffer. Never completes on a closed pipe.
-async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut Vec<u8>) -> io::Result<usize> {
-    chunk.clear();
-    match pipe {
-        Some(pipe) => pipe.read_buf(chunk).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn write(pipe: &mut Option<pipe::Sender>, rest: &[u8]) -> io::Result<usize> {
-    match pipe {
-        Some(pipe) => pipe.write(rest).await,
-        None => std::future::pending().await,
     }
 }

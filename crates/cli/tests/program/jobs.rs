@@ -87,19 +87,22 @@ fn a_job_is_removed_with_its_tasks_unless_it_runs() {
     drop(running);
 }
 
+/// Waits until this many items have begun.
+fn wait_for_items(place: &Place, count: usize) {
+    let until = Instant::now() + MAX_WAIT;
+    while times(&place.folder().join("begun")).len() < count {
+        assert!(Instant::now() < until, "item {count} does not begin");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
     let place = Place::new();
     let script = "echo {} >> begun; until test -e {}.go; do sleep 0.01; done";
     let running =
         Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
-    let until = Instant::now() + MAX_WAIT;
-    let begun = |count: usize| {
-        while times(&place.folder().join("begun")).len() < count {
-            assert!(Instant::now() < until, "item {count} does not begin");
-            std::thread::yield_now();
-        }
-    };
+    let begun = |count| wait_for_items(&place, count);
     begun(1);
     place.done(["job", "pause", "slow"]);
     assert_eq!(place.json(["job", "show", "slow"])["paused"], "paused by hand");
@@ -140,13 +143,7 @@ fn the_number_of_items_at_once_is_changed_while_a_job_runs() {
     let script = "echo {} >> begun; until test -e go; do sleep 0.01; done";
     let running =
         Running::start(place.command(["map", "-j1", "--name", "slow", script, ":::", "1", "2", "3"]));
-    let until = Instant::now() + MAX_WAIT;
-    let begun = |count: usize| {
-        while times(&place.folder().join("begun")).len() < count {
-            assert!(Instant::now() < until, "item {count} does not begin");
-            std::thread::yield_now();
-        }
-    };
+    let begun = |count| wait_for_items(&place, count);
     begun(1);
     place.done(["job", "set", "slow", "--concurrency", "3"]);
     begun(3);

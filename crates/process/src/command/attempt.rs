@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, EventBody, Failure, LogStream};
 use ostler_exec::{AttemptResult, Control, EventSender, OutputRedaction, RedactedStream, Secrets, Work};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +13,7 @@ use super::output::Output;
 use super::policy::{Codes, CommandPolicy};
 use super::verdict;
 use crate::lines::{Lines, Tail};
+use crate::pipes::{read, write};
 use crate::stall::StallWatch;
 use crate::supervisor::{Child, Exit, SupervisorGone};
 
@@ -291,20 +290,4 @@ fn after(wait: Duration) -> Instant {
     // For a wait beyond the range of the clock.
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     now.checked_add(wait).unwrap_or(now + FAR)
-}
-
-/// Reads the next chunk, up to the capacity of the buffer. Never completes on a closed pipe.
-async fn read(pipe: &mut Option<pipe::Receiver>, chunk: &mut Vec<u8>) -> io::Result<usize> {
-    chunk.clear();
-    match pipe {
-        Some(pipe) => pipe.read_buf(chunk).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn write(pipe: &mut Option<pipe::Sender>, rest: &[u8]) -> io::Result<usize> {
-    match pipe {
-        Some(pipe) => pipe.write(rest).await,
-        None => std::future::pending().await,
-    }
 }
