@@ -158,6 +158,9 @@ fn explained(error: &OpsError) -> String {
         OpsError::Refused(OpsRefusal::TooManySchedules { .. }) => {
             Some("to remove one: ostler schedule rm NAME".to_owned())
         }
+        OpsError::Refused(OpsRefusal::NoPool(_)) => {
+            Some("name a queue that agents serve with --to".to_owned())
+        }
         OpsError::Refused(OpsRefusal::JobRunning { job, .. }) => {
             Some(format!("stop it first: ostler job cancel {job}"))
         }
@@ -171,7 +174,9 @@ fn explained(error: &OpsError) -> String {
             | OpsRefusal::SeveralNodes { .. }
             | OpsRefusal::SeveralWorkers { .. }
             | OpsRefusal::SeveralJobs { .. }
-            | OpsRefusal::NothingToApprove(_),
+            | OpsRefusal::NothingToApprove(_)
+            | OpsRefusal::NotFinished { .. }
+            | OpsRefusal::NoConversation(_),
         )
         | OpsError::Failed(
             Unsuccessful::WorkerBusy(_) | Unsuccessful::NoneIdle(_) | Unsuccessful::JobHasTasks { .. },

@@ -101,6 +101,12 @@ pub enum Refusal {
     JobRunning { job: JobId, pid: u32, node: String },
     #[error("job {0} has no pilot that waits for approval")]
     NothingToApprove(JobId),
+    #[error("{id} is {}: only the conversation of a finished task can be continued", .state.name())]
+    NotFinished { id: TaskId, state: StateName },
+    #[error("{0} has no conversation to continue")]
+    NoConversation(TaskId),
+    #[error("{0} belongs to a job with a pool of its own, which is gone with the job")]
+    NoPool(TaskId),
 }
 
 /// Something that was tried, and did not work out.

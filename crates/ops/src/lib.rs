@@ -3,7 +3,7 @@
 //! - [`task_name`]: ids, parts of ids, and keys. [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and
 //!   drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
-//!   [`output`]: what an attempt wrote.
+//!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
 //!   share. [`cost`]: costs, budgets.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
@@ -16,6 +16,7 @@
 
 pub mod accounts;
 pub mod act;
+pub mod continuation;
 pub mod cost;
 pub mod doctor;
 mod error;

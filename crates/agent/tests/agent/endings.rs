@@ -93,7 +93,7 @@ async fn an_exit_alone_says_nothing_and_the_stream_says_why() {
 
     let resets = NOW / 1_000 + 3_600;
     let limit = bench.run(&json!(format!("[[limit {resets}]]"))).await;
-    assert_eq!(limit.failure().class, ErrorClass::RateLimited, "{:?}", limit.failure());
+    assert_eq!(limit.failure().class, ErrorClass::UsageLimit, "{:?}", limit.failure());
     assert_eq!(limit.failure().retry_after, Some(Duration::from_secs(3_660)), "the reset, and a margin");
     assert!(
         limit

@@ -28,7 +28,7 @@ pub(crate) use plans::Amend;
 pub(crate) use recycle::Recycle;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
-    Cancel, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
+    Cancel, Continue, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
 };
 
 /// The help heading for global options.
@@ -98,6 +98,11 @@ pub(crate) enum Command {
     /// Retry failed and cancelled tasks, and run waiting ones now
     #[command(after_help = "Example: ostler retry 01JC8Z0Q4M9T7N3V5X1B2D6F8H --from-scratch")]
     Retry(Retry),
+    /// Go on with the conversation of a finished task: a new task with another prompt
+    #[command(
+        after_help = "Example: ostler continue key:review --queue reviews --prompt \"Now fix it\" --wait"
+    )]
+    Continue(Continue),
     /// Change the attempts, timeout or backoff of a task that has not finished
     #[command(after_help = "Example: ostler amend key:report --queue shell --attempts 10 --timeout 30m")]
     Amend(Amend),

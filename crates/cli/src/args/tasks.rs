@@ -222,6 +222,21 @@ pub(crate) struct Logs {
     pub(crate) html: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Continue {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// What to say next, or - to read it from standard input
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: String,
+    /// The queue of the new task [default: that of the finished one]
+    #[arg(long, value_name = "Q", value_parser = values::queue)]
+    pub(crate) to: Option<String>,
+    /// Wait until the task finishes, and print its output
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
 /// Tasks by name or by filter.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Select {

@@ -6,6 +6,7 @@ mod breaker;
 mod cancel;
 mod completions;
 mod config;
+mod continuation;
 mod cost;
 mod db;
 mod db_move;
@@ -92,6 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Logs(logs) => block_on(logs::run(&console, &logs)),
         Command::Cancel(cancel) => block_on(cancel::run(&console, &cancel.select)),
         Command::Retry(retry) => block_on(retry::run(&console, retry)),
+        Command::Continue(what) => block_on(continuation::run(&console, what)),
         Command::Amend(amend) => block_on(amend::run(&console, &amend)),
         Command::Dead(dead) => match dead {
             DeadCommand::Ls { filters, page } => block_on(dead::list(&console, &filters.filters(), &page)),

@@ -1,6 +1,7 @@
 //! `ostler submit`: enqueues one task, and optionally waits for it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_core::{KeyHold, Overrides, StateName, Task, TaskId};
@@ -8,7 +9,7 @@ use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
 use ostler_runtime::Ids;
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
-use ostler_store::{Clock as _, SystemClock};
+use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::task::{ErrorView, Waited};
 
@@ -44,10 +45,20 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
         console.out.answer(&answer.view(), |_| format!("{id}\n"))?;
         return Ok(Code::Done);
     }
+    wait_for(console, store.as_ref(), id, wait_timeout).await
+}
+
+/// Waits for a task, and prints its outcome.
+pub(super) async fn wait_for(
+    console: &Console,
+    store: &dyn Store,
+    id: TaskId,
+    timeout: Option<Duration>,
+) -> anyhow::Result<Code> {
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    told(console, &submit::wait(store.as_ref(), id, wait_timeout).await?)
+    told(console, &submit::wait(store, id, timeout).await?)
 }
 
 pub(super) fn ids() -> anyhow::Result<Ids> {

@@ -165,6 +165,13 @@ fn in_force() -> String {
         .join("\n")
 }
 
+/// The pool of a text, with the prices that the reference has as an example.
+fn with_prices(text: &str) -> PoolSettings {
+    let prices = "[prices.my-model]\ninput = \"$3\"\noutput = \"$15\"\ncache_read = \"$0.30\"\ncache_write = \"$3.75\"\n\
+        cache_write_1h = \"$6\"";
+    good(&format!("{text}\n{prices}")).pools.into_iter().next().expect("there is a pool")
+}
+
 #[test]
 fn the_reference_as_it_stands_changes_nothing() {
     let text = reference(POOL_KINDS);
@@ -178,9 +185,9 @@ fn the_values_in_the_reference_are_the_defaults() {
     let [workers, agents, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
     assert_eq!(*workers, plain_workers(), "and what has no default has an example");
     assert_eq!(*agents, agents::plain());
-    let plain =
-        good("[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]");
-    let mut plain = plain.pools.into_iter().next().expect("there is a pool");
+    let mut plain = with_prices(
+        "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]",
+    );
     assert_eq!(shown.overrides.resolve(&Overrides::NONE), Policy::default());
     assert!([10, plain.scale.max].contains(&shown.scale.max), "{}", shown.scale.max);
     // Those without a default have an example.
@@ -219,7 +226,7 @@ fn the_values_in_the_reference_are_the_defaults() {
 fn plain_workers() -> PoolSettings {
     let text = "[pool.documents]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]
         recycle = { after_tasks = 1000, above_memory = \"512MiB\" }";
-    good(text).pools.into_iter().next().expect("there is a pool")
+    with_prices(text)
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl PoolSpec for Greeter {
     }
 
     fn unpriced(&self) -> Option<String> {
-        (!self.priced).then(|| self.greeting.clone())
+        (!self.priced).then(|| format!("the price of the model \"{}\" is not known", self.greeting))
     }
 
     fn findings(&self, pool: &str) -> Vec<PoolFinding> {
@@ -176,7 +176,7 @@ fn a_budget_needs_a_price_and_a_kind_may_have_one_for_each_task() {
     let greeter = config.pools[0].executor.as_any().downcast_ref::<Greeter>().expect("a greeter");
     assert_eq!(greeter.max_cost, Cost::from_usd(0.5));
     assert_eq!(config.pools[0].limits.budget.and_then(|budget| budget.total), Cost::from_usd(5.0));
-    assert!(read("greeting = \"hello\"\nbudget = { per_task = 1 }").is_ok(), "it limits no queue");
+    assert!(read("greeting = \"hello\"\nbudget = { per_task = 1 }").is_err(), "it would limit nothing");
 }
 
 #[test]

@@ -95,6 +95,27 @@ fn the_conversation_goes_on_after_the_death_of_the_node() {
 }
 
 #[test]
+fn a_finished_conversation_is_continued_with_another_prompt() {
+    let place = place("");
+    let _node = up(&place);
+    let gate = place.folder().join("gate");
+    place.write("gate", "");
+    let id = submit(&place, &format!("[[gate {}]]", gate.display()), &["--key", "one"]);
+    until("it is done", || (place.json(["show", &id])["state"] == "completed").then_some(()));
+    let answer =
+        place.done(["continue", "key:one", "--queue", "reviews", "--prompt", "Now fix it.", "--wait"]);
+    assert_eq!(answer.trim(), r#""Prompts: 2, last: Now fix it.""#);
+    let sessions: Vec<Value> = log(&place).into_iter().filter(|line| line.get("prompt").is_some()).collect();
+    assert!(sessions.iter().all(|line| line["session"] == sessions[0]["session"]), "{sessions:?}");
+
+    let plain = place.done(["submit", "other", "x"]).trim().to_owned();
+    place.refused(["continue", &plain, "--prompt", "x"], 2, "only the conversation of a finished task");
+    place.done(["cancel", &plain]);
+    place.refused(["continue", &plain, "--prompt", "x"], 2, "has no conversation to continue");
+    place.refused(["continue", &id, "--prompt", " "], 2, "the prompt is empty");
+}
+
+#[test]
 fn a_cancelled_task_ends_its_agent() {
     let place = place("");
     let _node = up(&place);
@@ -137,8 +158,8 @@ fn a_config_of_agents_is_checked_key_by_key() {
             "pool.reviews.prompt is not a template: line 1 of the prompt",
         ),
         (
-            "agent = \"claude\"\nbudget.per_task = \"1\"",
-            "pool.reviews.budget.per_task is \"1\", but must be an amount such as \"$1.50\"",
+            "agent = \"claude\"\nbudget.per_task = \"much\"",
+            "pool.reviews.budget.per_task is much: expected an amount",
         ),
         ("agent = \"claude\"\nschema = { type = \"nonsense\" }", "pool.reviews.schema is not a JSON schema"),
         ("agent = \"claude\"\nkey_variable = \"MY_KEY\"", "pool.reviews.key_variable is not read by claude"),

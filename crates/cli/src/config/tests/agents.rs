@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_agent::executor::AgentPolicy;
 use ostler_core::Cost;
 
-use super::{PoolSettings, fault, good, policy};
+use super::{PoolSettings, fault, good, policy, with_prices};
 
 /// A pool of agents with only the required keys, and the reference's examples for keys that have no default.
 pub(super) fn plain() -> PoolSettings {
@@ -26,7 +26,7 @@ pub(super) fn plain() -> PoolSettings {
         cost_pattern = "cost: (.*)"
         session_pattern = "session: (.*)"
     "#;
-    good(text).pools.into_iter().next().expect("there is a pool")
+    with_prices(text)
 }
 
 #[test]
