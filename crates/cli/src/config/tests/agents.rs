@@ -20,8 +20,7 @@ pub(super) fn plain() -> PoolSettings {
         mcp_config = "{\"mcpServers\":{}}"
         setting_sources = "project"
         base_url = "http://127.0.0.1:8080"
-        account = "team"
-        budget = { per_task = "$1", per_day = "$50", total = "$500" }
+        budget = { per_task = "$1" }
         config_folders = "agents"
         cost_pattern = "cost: (.*)"
         session_pattern = "session: (.*)"
@@ -44,7 +43,8 @@ fn agents_have_four_workers_ten_minutes_and_slow_retries() {
 
 #[test]
 fn an_account_and_budgets_are_as_the_file_says() {
-    let pool = plain();
+    let keys = "account = \"team\"\nbudget = { per_task = \"$1\", per_day = \"$50\", total = \"$500\" }";
+    let pool = with_prices(&format!("[pool.reviews]\nexecutor = \"agent\"\nagent = \"claude\"\n{keys}"));
     let agents: &AgentPolicy = policy(&pool);
     assert_eq!(pool.account.as_deref(), Some("team"));
     assert_eq!(agents.max_task_cost, Cost::from_usd(1.0));
