@@ -115,7 +115,7 @@ impl Account {
         self.most().map(|most| u64::from(most).saturating_sub(leased))
     }
 
-    /// Records the end of an attempt, of which `in_flight` were leased, with this one.
+    /// Records the end of an attempt. `in_flight` tasks of the account were leased, its own included.
     pub fn ended(&mut self, end: &AccountEnd<'_>, in_flight: u64, now: Timestamp) {
         match end.effect {
             Effect::HoldAccount(until) => {

@@ -124,7 +124,7 @@ pub(super) struct Beginning {
     pub(super) note: Option<String>,
 }
 
-/// What is said first.
+/// The first prompt of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstPrompt {
     Whole,

@@ -36,7 +36,7 @@ pub(super) struct Recorder {
     cost_before: Cost,
     turns_before: u32,
     has_warned: bool,
-    /// What was last said of the allowance of the account.
+    /// The last reading of the account's allowance.
     reading: Option<AccountReading>,
     has_failed_to_keep: bool,
     run: RunState,
@@ -196,7 +196,7 @@ impl Recorder {
         self.pump();
     }
 
-    /// What was last said of the allowance of the account.
+    /// The last reading of the account's allowance.
     pub(super) fn take_reading(&mut self) -> Option<AccountReading> {
         self.reading.take()
     }
@@ -264,7 +264,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps what is said of the allowance, and warns once that the wall is near.
+    /// Keeps the reading of the allowance, and warns once that the limit is near.
     fn limit(&mut self, window: &LimitWindow) {
         if let Some(used) = window.utilization {
             let utilization_permille = (used.clamp(0.0, 1.0) * 1000.0).round() as u32;
