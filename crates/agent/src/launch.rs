@@ -60,11 +60,17 @@ pub enum PlanError {
 /// Bytes of a session id.
 const MAX_SESSION_ID: usize = 128;
 
+/// Whether this can be the id of a session. It becomes an argument and the name of a file: no path, and no flag.
+#[must_use]
+pub fn is_session_id(id: &str) -> bool {
+    let is_plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    is_plain && !id.is_empty() && id.len() <= MAX_SESSION_ID && !id.starts_with('-')
+}
+
 /// Checks what all dialects rely on.
 pub(crate) fn check(settings: &AgentSettings) -> Result<(), PlanError> {
     let (SessionStart::New { id } | SessionStart::Resume { id }) = &settings.session;
-    let is_plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    if id.is_empty() || id.len() > MAX_SESSION_ID || id.starts_with('-') || !is_plain {
+    if !is_session_id(id) {
         return Err(PlanError::SessionId(id.clone()));
     }
     if let Some(schema) = &settings.schema {

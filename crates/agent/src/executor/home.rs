@@ -15,7 +15,7 @@ use std::time::Duration;
 use ostler_core::{Cost, Usage};
 use serde::{Deserialize, Serialize};
 
-use crate::launch::LaunchPlan;
+use crate::launch::{LaunchPlan, is_session_id};
 use crate::reason::FollowUp;
 use crate::settings::SessionStart;
 
@@ -257,7 +257,8 @@ impl Home {
         self.record.starts_new = false;
         self.save()?;
         let link = self.sessions.join(id);
-        if link.symlink_metadata().is_err() {
+        // The agent chose it: a path in it must not lead out of the folder.
+        if is_session_id(id) && link.symlink_metadata().is_err() {
             symlink(&self.folder, link)?;
         }
         Ok(())
@@ -373,6 +374,13 @@ mod tests {
 
     fn resumed(id: &str, prompt: FirstPrompt) -> Beginning {
         Beginning { session: SessionStart::Resume { id: id.into() }, prompt, note: None }
+    }
+
+    #[test]
+    fn an_id_that_is_a_path_leaves_no_link_outside() {
+        let (folder, homes) = homes();
+        homes.open(&ASKED).expect("a home").has_session("../../out").expect("it is written");
+        assert!(folder.path().join("out").symlink_metadata().is_err());
     }
 
     #[test]

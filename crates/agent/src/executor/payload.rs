@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::policy::AgentPolicy;
 use super::schema::AnswerSchema;
+use crate::launch::is_session_id;
 use crate::prompt::{ItemPlace, PromptItem, PromptTemplate};
 use crate::settings::{Denials, Permission, ToolRules};
 
@@ -16,6 +17,8 @@ pub(crate) const PERMISSIONS: [(&str, Permission); 3] =
     [("read-only", Permission::ReadOnly), ("edit", Permission::Edit), ("everything", Permission::Everything)];
 /// The words for what a denied tool means.
 pub(crate) const DENIALS: [(&str, Denials); 2] = [("warn", Denials::Warn), ("fail", Denials::Fail)];
+/// What a session must be.
+const SESSION: &str = "the id of a conversation";
 /// Bytes of a wrong value in a message.
 const SHOWN_BYTES: usize = 80;
 
@@ -89,6 +92,10 @@ impl AgentTask {
             let (low, high) = (TURNS.start(), TURNS.end());
             return Err(format!("payload.max_iterations is {most}, but must be from {low} to {high}"));
         }
+        let session = take::<String>(fields, "session", SESSION)?;
+        if session.as_deref().is_some_and(|id| !is_session_id(id)) {
+            return Err(wrong("session", &fields["session"], SESSION));
+        }
         Ok(Self {
             prompt,
             model: take(fields, "model", "a string")?.or_else(|| policy.model.clone()),
@@ -100,7 +107,7 @@ impl AgentTask {
             },
             denials: word(fields, "on_denied", &DENIALS)?.unwrap_or(policy.denials),
             schema: own_schema.or_else(|| schema.cloned()),
-            session: take(fields, "session", "the id of a conversation")?,
+            session,
         })
     }
 }
@@ -182,6 +189,10 @@ mod tests {
             (
                 json!({"prompt": "x", "permission": "root"}),
                 "payload.permission is \"root\", but must be \"read-only\" or \"edit\" or \"everything\"",
+            ),
+            (
+                json!({"prompt": "x", "session": "../../etc"}),
+                "payload.session is \"../../etc\", but must be the id of a conversation",
             ),
             (json!({"prompt": "x", "tools": "Bash"}), "payload.tools is \"Bash\", but must be a list"),
             (json!({"prompt": "x", "schema": {"type": "x"}}), "payload.schema is not a JSON schema"),
