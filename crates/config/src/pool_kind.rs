@@ -72,8 +72,8 @@ pub struct PoolCommon<'a> {
     pub grace: Duration,
     /// The largest output that a store accepts, in bytes.
     pub output_limit: u64,
-    /// The secrets of the pool. An executor with child processes sets them as environment variables. The node redacts what it records,
-    /// for every kind; an executor that shortens a text redacts it first.
+    /// The secrets of the pool. An executor with child processes sets them as environment variables. The node redacts all
+    /// records, whatever the kind of pool. An executor that truncates a text must redact it before.
     pub secrets: &'a Secrets,
     /// What models cost: the built-in prices, and those of `[prices]`.
     pub prices: &'a PriceTable,

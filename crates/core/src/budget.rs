@@ -29,7 +29,7 @@ pub const fn day_start(day: i64) -> Timestamp {
 /// The limits of a queue's spending. At least one of the first two is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
-    /// For everything since the budget was first set.
+    /// The limit of all spending since the budget was first set.
     pub total: Option<Cost>,
     /// For each day of UTC.
     pub per_day: Option<Cost>,

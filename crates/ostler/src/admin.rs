@@ -153,7 +153,7 @@ impl Client {
         Ok(self.store().accounts().await?)
     }
 
-    /// Holds or releases an account, or sets its concurrency, for every process. Returns the account as it is then.
+    /// Holds or releases an account, or sets its concurrency. All processes that use the store obey. Returns the changed account.
     ///
     /// # Errors
     /// When the name or the change is invalid, or the store cannot be written.
