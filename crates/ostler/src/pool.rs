@@ -9,6 +9,7 @@ use ostler_runtime::{
     Drained, EndListener, Node, NodeHandle, NodeState, PoolConfig, PoolSize, Reservation, TakeOver,
 };
 use ostler_store::calls::{Prune, QueueChange, Retention};
+use ostler_store::gates::BreakerScope;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
@@ -132,10 +133,10 @@ impl Pool {
         if first.executor.capacity().is_some() {
             return Err(OpenError::JobOnThreads);
         }
-        let is_about_attempts = |change: &&QueueChange| {
-            matches!(change, QueueChange::Overrides(_) | QueueChange::KindOverrides(..))
-        };
-        let settings = first.settings.iter().filter(is_about_attempts).cloned().collect();
+        // The limits of the first queue as a whole hold for the other one, too: it is served by the same pool.
+        let served_by = QueueChange::ServedBy(Some(first.queue.clone()));
+        let own = first.settings.iter().filter(|change| is_of_each_queue(change)).cloned();
+        let settings = own.chain([served_by]).collect();
         let mut pool = PoolConfig { queue: queue.to_owned(), settings, ..first.clone() };
         pool.size = workers.map_or(pool.size, PoolSize::fixed);
         pool.listeners.retain(|one| listeners.iter().all(|own| own.subscriber() != one.subscriber()));
@@ -227,5 +228,38 @@ async fn keep_until_taken(client: Client, reserved: Reservation, id: TaskId) {
             // An unavailable store is asked again.
             Err(_) => {}
         }
+    }
+}
+
+/// Whether a setting is for each queue that a pool serves: how attempts run, the account that they use, and limits of keys.
+fn is_of_each_queue(change: &QueueChange) -> bool {
+    match change {
+        QueueChange::Overrides(_)
+        | QueueChange::KindOverrides(..)
+        | QueueChange::Account(_)
+        | QueueChange::KeyConcurrency(_)
+        | QueueChange::KeyRate(_)
+        | QueueChange::KeyPath(_)
+        | QueueChange::CostPath(_) => true,
+        QueueChange::Breaker(breaker) => breaker.is_some_and(|breaker| breaker.scope == BreakerScope::Key),
+        QueueChange::Pause(_)
+        | QueueChange::Resume
+        | QueueChange::Limit(_)
+        | QueueChange::Concurrency(_)
+        | QueueChange::KeyHold(_)
+        | QueueChange::Priority(_)
+        | QueueChange::Subscribe(_)
+        | QueueChange::AlsoSubscribe(_)
+        | QueueChange::Unsubscribe(_)
+        | QueueChange::Budget(_)
+        | QueueChange::ServedBy(_)
+        | QueueChange::SetBy(_)
+        | QueueChange::Rate(_)
+        | QueueChange::OpenBreaker(_)
+        | QueueChange::ResetBreaker
+        | QueueChange::EndHold
+        | QueueChange::OpenKeyBreaker { .. }
+        | QueueChange::ResetKeyBreaker(_)
+        | QueueChange::EndKeyHold(_) => false,
     }
 }

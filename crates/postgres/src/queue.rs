@@ -30,7 +30,7 @@ pub(crate) fn binds(queue: &QueueRow) -> bool {
 
 /// The columns of a queue that [`settings_from`] reads.
 pub(crate) const SETTINGS: &str =
-    "q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules, q.account";
+    "q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds, q.tell, q.rules, q.account, q.pool";
 
 /// Reads the settings of a queue from its columns.
 pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
@@ -42,14 +42,15 @@ pub(crate) fn settings_from(row: &Row, first: usize) -> Sql<QueueSettings> {
 pub(crate) const QUEUES: &str = "SELECT q.id, q.name, q.clock, q.gate,
         coalesce((SELECT true FROM ostler.limits k WHERE k.queue = q.id AND k.shut_until IS NOT NULL LIMIT 1), false) AS shut,
         lanes.ids, lanes.kinds,
-        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds AS kind_settings, q.tell, q.rules, q.account
+        q.paused, q.max_queued, q.key_cap, q.overrides, q.kinds AS kind_settings, q.tell, q.rules, q.account,
+        q.pool
      FROM ostler.queue q CROSS JOIN LATERAL (
         SELECT array_agg(l.id) AS ids, array_agg(l.kind) AS kinds
         FROM (SELECT id, kind FROM ostler.lane WHERE queue = q.id ORDER BY id) AS l) AS lanes
      WHERE q.name = ANY($2)";
 
 /// The number of columns of [`QUEUES`].
-pub(crate) const COLUMNS: usize = 15;
+pub(crate) const COLUMNS: usize = 16;
 
 /// Reads the queues found by [`QUEUES`] from rows that start with its columns. Without a queue, these are null.
 pub(crate) fn read_queues(rows: &[Row]) -> Sql<Vec<QueueRow>> {

@@ -5,7 +5,7 @@
 //! is sent.
 
 /// One migration per schema version; the first one is for an empty schema.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9, V10];
 
 /// The schema version that this program reads and writes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -339,6 +339,13 @@ CREATE TABLE ostler.spent(
     reasoning bigint NOT NULL, cost bigint NOT NULL, estimated bigint NOT NULL,
     PRIMARY KEY(day, queue, pool, account, model)
 ) WITH (fillfactor = 50);
+";
+
+// The pool that serves a queue, in a column: its leased tasks count for the queue of the pool, too.
+const V10: &str = "
+ALTER TABLE ostler.queue ADD COLUMN pool text COLLATE \"C\";
+UPDATE ostler.queue SET pool = rules::json->>'pool' WHERE rules IS NOT NULL;
+CREATE INDEX queue_pool ON ostler.queue(pool) WHERE pool IS NOT NULL;
 ";
 
 /// Empties all tables. The numbers of outbox entries restart.

@@ -72,7 +72,7 @@ pub use pool_requests::AddPoolError;
 pub use presence::Presence;
 #[cfg(feature = "redis")]
 pub use presence::{BadRedisAddress, PresenceStatus, PresenceTimes, RedisAddress, RedisFault};
-pub use settings_conflict::SettingsConflict;
+pub use settings_conflict::{SettingsConflict, brings_settings};
 pub use store_health::{StoreHealth, StoreNews};
 pub use telemetry::{
     AttemptOutcome, CounterSnapshot, HistogramSnapshot, LaneSnapshot, PoolSnapshot, Telemetry,

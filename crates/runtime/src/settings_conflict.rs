@@ -58,6 +58,12 @@ fn brought(pool: &PoolConfig) -> QueueSettings {
     settings
 }
 
+/// Whether a node that is up serves a queue with settings of its own.
+#[must_use]
+pub fn brings_settings(node: &NodeRecord, queue: &str) -> bool {
+    node.liveness == Liveness::Alive && read(&node.settings).contains_key(queue)
+}
+
 /// The first setting for which a live node that joined before `own` has a different value.
 pub(crate) fn difference(nodes: &[NodeRecord], own: SessionId, text: &str) -> Option<SettingsConflict> {
     let here = read(text);

@@ -60,7 +60,7 @@ impl ClaimLanes {
 
 /// What a claim needs of a transaction. Each store reads and writes claims in its own way: they are the hot path.
 pub trait ClaimTx: Tx {
-    /// The number of leased tasks of a queue, with what this transaction has changed.
+    /// The number of leased tasks of a queue and of the queues that its pool serves besides, with what this transaction has changed.
     fn leased(&mut self, queue: &str) -> impl Future<Output = Result<u64, Self::Error>> + Send;
 
     /// The best ready tasks of these lanes, the lowest rank first, except those known to be late.
@@ -97,8 +97,12 @@ pub async fn run<T: ClaimTx>(
     session: i64,
     lanes: &ClaimLanes,
 ) -> Result<(Vec<ReadyTask>, Option<Timestamp>), T::Error> {
+    let pool = match lanes.settings.serving_queue(&claim.queue) {
+        Some(pool) => tx.queue(pool).await?.cloned(),
+        None => None,
+    };
     let Some(queue) = tx.queue(&claim.queue).await? else { return Ok((Vec::new(), None)) };
-    let (mut gate, mut clock) = (ClaimGate::of(queue), queue.clock);
+    let (mut gate, mut clock) = (ClaimGate::of(queue, pool.as_ref()), queue.clock);
     if let Some(shut) = gate.as_ref().and_then(|gate| gate.shut(tx)) {
         return Ok((Vec::new(), shut.until));
     }
@@ -110,11 +114,13 @@ pub async fn run<T: ClaimTx>(
         Some(name) => AccountPlaces::of(tx, name, claim.limit).await?,
         None => AccountPlaces::all(claim.limit),
     };
-    let limit = match lanes.settings.concurrency {
-        Some(_) => places(tx, &lanes.settings, claim).await?,
-        None => claim.limit,
+    let mut limit = account.places;
+    let pool = pool.as_ref().map(|pool| (&*pool.name, &pool.settings));
+    for (queue, settings) in [(&*claim.queue, &lanes.settings)].into_iter().chain(pool) {
+        if settings.concurrency.is_some() {
+            limit = limit.min(places(tx, queue, settings, claim.limit).await?);
+        }
     }
-    .min(account.places);
     if limit == 0 && claim.limit > 0 {
         return Ok((Vec::new(), account.until));
     }
@@ -205,11 +211,16 @@ pub async fn run<T: ClaimTx>(
     Ok((claimed, next))
 }
 
-/// How many tasks a claim may take from a queue with a limit on leased tasks.
-async fn places<T: ClaimTx>(tx: &mut T, settings: &QueueSettings, claim: &Claim) -> Result<usize, T::Error> {
-    let free = settings.free_places(tx.leased(&claim.queue).await?).unwrap_or(u64::MAX);
-    let within = usize::try_from(free).unwrap_or(usize::MAX).min(claim.limit);
-    Ok(if tx.checks().pass(Check::QueuePlaces, false) { claim.limit } else { within })
+/// How many of `limit` tasks a claim may take within a queue's limit on leased tasks.
+async fn places<T: ClaimTx>(
+    tx: &mut T,
+    queue: &str,
+    settings: &QueueSettings,
+    limit: usize,
+) -> Result<usize, T::Error> {
+    let free = settings.free_places(tx.leased(queue).await?).unwrap_or(u64::MAX);
+    let within = usize::try_from(free).unwrap_or(usize::MAX).min(limit);
+    Ok(if tx.checks().pass(Check::QueuePlaces, false) { limit } else { within })
 }
 
 /// What the account of a queue allows a claim to take.

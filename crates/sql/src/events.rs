@@ -312,7 +312,7 @@ pub async fn record_conversation<T: Tx>(
     if !events.iter().any(is_recorded) {
         return Ok(());
     }
-    let sql = "SELECT c.session, c.prompt, c.usage, q.name, q.rules
+    let sql = "SELECT c.session, c.prompt, c.usage, q.name, q.rules, q.pool
          FROM ostler.task t JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
             LEFT JOIN ostler.conversation c ON c.task = t.id AND c.token = $2 WHERE t.id = $1";
     let row = one(tx, sql, params![slot, token]).await?;
@@ -340,7 +340,8 @@ pub async fn record_conversation<T: Tx>(
     if spent.is_empty() {
         return Ok(());
     }
-    let (queue, mut settings): (String, _) = (row.get(3)?, QueueSettings::default());
+    let queue: String = row.get(3)?;
+    let mut settings = QueueSettings { pool: row.get(5)?, ..QueueSettings::default() };
     read_rules(row.get(4)?, &mut settings).map_err(T::unreadable)?;
     costs::add(tx, &queue, &settings, spent.iter().copied(), earlier).await?;
     if settings.is_charged() {

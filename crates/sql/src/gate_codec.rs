@@ -162,8 +162,6 @@ struct RulesRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pool: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     set_by: Option<String>,
 }
 
@@ -215,7 +213,7 @@ pub fn rules_text(settings: &QueueSettings) -> Option<String> {
     if !gated
         && !by_hand
         && !orders
-        && !settings.is_charged()
+        && settings.budget.is_none()
         && settings.concurrency.is_none()
         && !settings.reads_payloads()
     {
@@ -244,7 +242,6 @@ pub fn rules_text(settings: &QueueSettings) -> Option<String> {
         priority: (settings.priority != PriorityOrder::default())
             .then(|| settings.priority.name().to_owned()),
         budget: settings.budget.map(BudgetRow::from),
-        pool: settings.pool.clone(),
         set_by: by_hand.then(|| settings.set_by.name().to_owned()),
     };
     Some(serde_json::to_string(&row).expect("rules have only texts and numbers"))
@@ -263,7 +260,6 @@ pub fn read_rules(text: Option<String>, settings: &mut QueueSettings) -> Readabl
     settings.key_hold = row.key_until.as_deref().and_then(hold_from).unwrap_or_default();
     settings.priority = row.priority.as_deref().and_then(PriorityOrder::named).unwrap_or_default();
     settings.budget = row.budget.map(Budget::from);
-    settings.pool = row.pool;
     settings.set_by = row.set_by.and_then(|name| SetBy::named(&name)).unwrap_or_default();
     settings.breaker = row.breaker.map(|row| BreakerSetting {
         policy: BreakerPolicy {

@@ -45,7 +45,7 @@ impl QueueRow {
     }
 }
 
-/// The settings of a queue, from the columns `paused, max_queued, key_cap, overrides, kinds, tell, rules, account`.
+/// The settings of a queue, from the columns `paused, max_queued, key_cap, overrides, kinds, tell, rules, account, pool`.
 ///
 /// # Errors
 /// When a column holds what Ostler never writes.
@@ -58,6 +58,7 @@ pub fn settings_from<R: Row>(row: &R, first: usize) -> Result<QueueSettings, R::
         kinds: kinds_from(row.get(first + 4)?).map_err(R::unreadable)?,
         subscribers: subscribers_from(row.get(first + 5)?).map_err(R::unreadable)?,
         account: row.get(first + 7)?,
+        pool: row.get(first + 8)?,
         ..QueueSettings::default()
     };
     read_rules(row.get(first + 6)?, &mut settings).map_err(R::unreadable)?;

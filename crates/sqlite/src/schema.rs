@@ -4,7 +4,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4f53_544c;
 
 /// One migration per schema version; the first one is for an empty file.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 /// The schema version that this program reads and writes. It shares `user_version` with the log epoch (`log_epoch.rs`).
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -234,4 +234,11 @@ CREATE TABLE spent(
     cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost INTEGER NOT NULL, estimated INTEGER NOT NULL,
     PRIMARY KEY(day, queue, pool, account, model)
 ) STRICT, WITHOUT ROWID;
+";
+
+// The pool that serves a queue, in a column: its leased tasks count for the queue of the pool, too.
+const V9: &str = "
+ALTER TABLE queue ADD COLUMN pool TEXT;
+UPDATE queue SET pool = json_extract(rules, '$.pool') WHERE json_valid(rules);
+CREATE INDEX pool_queue ON queue(pool) WHERE pool IS NOT NULL;
 ";

@@ -299,7 +299,7 @@ impl<'a> Tx<'a> {
         self.cache.ends.clear();
         self.prepare(
             "UPDATE queue SET paused = ?2, max_queued = ?3, key_cap = ?4, overrides = ?5, kinds = ?6, tell = ?7, rules = ?8,
-                account = ?9
+                account = ?9, pool = ?10
              WHERE id = ?1",
         )?
         .execute(params![
@@ -312,29 +312,43 @@ impl<'a> Tx<'a> {
             subscribers_text(&settings.subscribers),
             rules_text(settings),
             settings.account,
+            settings.pool,
         ])?;
         Ok(())
     }
 
     /// How many tasks wait in the queue, with what this transaction has changed.
     pub(crate) fn queued(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "queued", &[StateName::Queued])
+        let Some(found) = self.queue(queue)? else { return Ok(0) };
+        let (id, lanes) = (found.id, found.lanes.clone());
+        let kept: i64 = self
+            .prepare("SELECT coalesce(sum(queued), 0) FROM lane WHERE queue = ?1")?
+            .query_row([id], |row| row.get(0))?;
+        let changes = lanes.iter().filter_map(|(lane, _)| self.lanes.get(lane));
+        let changed: i64 = changes.map(|change| change.counts[StateName::Queued as usize]).sum();
+        Ok(u64::try_from(kept + changed).unwrap_or(0))
     }
 
-    /// How many tasks of the queue are leased, with what this transaction has changed.
+    /// How many tasks of the queue, and of the queues that its pool serves besides, are leased, with what this transaction has changed.
     pub(crate) fn leased(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running])
+        self.leased_by(LEASED, queue)
     }
 
     /// How many tasks are leased over all queues of an account, with what this transaction has changed.
     pub(crate) fn leased_of_account(&mut self, account: &str) -> Sql<u64> {
-        let mut statement = self.prepare(
+        self.leased_by(
             "SELECT l.id, l.claimed + l.running FROM queue q INDEXED BY account_queue JOIN lane l ON l.queue = q.id
              WHERE q.account = ?1",
-        )?;
+            account,
+        )
+    }
+
+    /// The leased tasks of the lanes that this query finds by a name.
+    fn leased_by(&mut self, lanes: &str, name: &str) -> Sql<u64> {
+        let mut statement = self.prepare(lanes)?;
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
         let mut leased = 0;
-        for lane in statement.query_map([account], read)? {
+        for lane in statement.query_map([name], read)? {
             let (lane, kept) = lane?;
             let changed = self.lanes.get(&lane).map_or(0, |change| {
                 change.counts[StateName::Claimed as usize] + change.counts[StateName::Running as usize]
@@ -342,19 +356,6 @@ impl<'a> Tx<'a> {
             leased += kept + changed;
         }
         Ok(u64::try_from(leased).unwrap_or(0))
-    }
-
-    /// How many tasks of the queue stand like this.
-    fn standing(&mut self, queue: &str, columns: &str, states: &[StateName]) -> Sql<u64> {
-        let Some(found) = self.queue(queue)? else { return Ok(0) };
-        let (id, lanes) = (found.id, found.lanes.clone());
-        let kept: i64 = self
-            .prepare(&format!("SELECT coalesce(sum({columns}), 0) FROM lane WHERE queue = ?1"))?
-            .query_row([id], |row| row.get(0))?;
-        let changes = lanes.iter().filter_map(|(lane, _)| self.lanes.get(lane));
-        let changed: i64 =
-            changes.flat_map(|change| states.iter().map(|state| change.counts[*state as usize])).sum();
-        Ok(u64::try_from(kept + changed).unwrap_or(0))
     }
 
     // ---- sessions ----
@@ -408,8 +409,13 @@ impl<'a> Tx<'a> {
     // ---- tasks ----
 }
 
+/// The lanes of a queue, and of the queues that its pool serves besides, with their leased tasks.
+pub(crate) const LEASED: &str =
+    "SELECT l.id, l.claimed + l.running FROM queue q JOIN lane l ON l.queue = q.id
+     WHERE q.name = ?1 OR q.pool = ?1";
+
 /// The columns of a queue that [`ostler_sql::queue::settings_from`] reads.
-pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules, account";
+pub(crate) const SETTINGS: &str = "paused, max_queued, key_cap, overrides, kinds, tell, rules, account, pool";
 
 /// A queue from its row.
 pub(crate) fn read_queue(conn: &Connection, name: &str) -> Sql<Option<QueueRow>> {

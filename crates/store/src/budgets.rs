@@ -58,8 +58,7 @@ impl QueueSettings {
 
     /// The queues whose budgets are charged for its tasks, if they have one: the queue `own` itself, and its pool's.
     pub fn charged<'a>(&'a self, own: &'a str) -> impl Iterator<Item = &'a str> {
-        let pool = self.pool.as_deref().filter(|pool| *pool != own);
-        std::iter::once(own).chain(pool)
+        std::iter::once(own).chain(self.serving_queue(own))
     }
 
     /// The pool that its costs are recorded for.

@@ -137,10 +137,17 @@ impl QueueSettings {
         GateRules { rates: self.key_rate.clone(), breaker: self.breaker_of(BreakerScope::Key) }
     }
 
-    /// Whether its gate or its account hears of every success.
+    /// The queue of the pool that serves it, if that is another one. The limits of that queue as a whole (its gate, and how many of
+    /// its tasks may be leased) hold for the tasks of both together.
+    #[must_use]
+    pub fn serving_queue(&self, own: &str) -> Option<&str> {
+        self.pool.as_deref().filter(|pool| *pool != own)
+    }
+
+    /// Whether its gate, its account or the queue of its pool hears of every success.
     #[must_use]
     pub const fn counts_ends(&self) -> bool {
-        self.breaker.is_some() || self.concurrency.is_some() || self.account.is_some()
+        self.breaker.is_some() || self.concurrency.is_some() || self.account.is_some() || self.pool.is_some()
     }
 
     /// How many more of its tasks may be leased, given the number of leased ones; `None`: no limit.
@@ -168,10 +175,11 @@ impl QueueSettings {
         accounts.iter().find(|account| account.name == *name)?.closed(now)
     }
 
-    /// How many of `limit` tasks a claim may take at most, given the queue's gate and the number of leased tasks.
+    /// How many of `limit` tasks a claim may take at most, given the queue's gate and the number of leased tasks. A pause is not
+    /// looked at.
     #[must_use]
     pub fn places_for(&self, limit: usize, gate: &Gate, leased: u64, now: Timestamp) -> usize {
-        if self.paused.is_some() || self.shut(gate, leased, now).is_some() {
+        if self.shut(gate, leased, now).is_some() {
             return 0;
         }
         let free = self.free_places(leased).unwrap_or(u64::MAX);

@@ -3,7 +3,8 @@
 //! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys,
 //!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`accounts`] what queues share, [`call_breakers`] breakers of handlers, [`paths`] the keys and costs
-//!   in payloads, [`jobs`] tasks created together, [`budgets`] money that queues may spend, [`costs`] what they spent.
+//!   in payloads, [`jobs`] tasks created together, [`budgets`] money that queues may spend, [`costs`] what they spent,
+//!   [`queue_records`] the queues of a survey.
 //! - [`transfer`]: moving everything from one store to another.
 //!
 //! `ostler-conformance` has the reference implementation, which specifies the verbs, and the suite that every store passes.
@@ -28,6 +29,7 @@ mod lease;
 pub mod node_commands;
 pub mod outbox;
 pub mod paths;
+pub mod queue_records;
 pub mod schedules;
 mod stats;
 pub mod transfer;

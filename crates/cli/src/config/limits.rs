@@ -66,6 +66,12 @@ impl LimitSettings {
         }
     }
 
+    /// Without those of the queue as a whole.
+    pub(crate) fn of_keys(&self) -> Self {
+        let breaker = self.breaker.filter(|breaker| breaker.scope == BreakerScope::Key);
+        Self { concurrency: None, rate: Vec::new(), budget: None, breaker, ..self.clone() }
+    }
+
     /// All limits, including those left out: limits removed from the file must be removed from the queue.
     fn changes(&self) -> Vec<QueueChange> {
         vec![

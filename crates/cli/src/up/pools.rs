@@ -7,7 +7,7 @@ use ostler_config::{BuildContext, ClaimAhead, Resources};
 use ostler_core::{JobId, Overrides};
 use ostler_ops::jobs::JobSpec;
 use ostler_process::supervisor::Supervisor;
-use ostler_runtime::{EndListener, PoolConfig, PoolSize, Prefetch, StartMode};
+use ostler_runtime::{EndListener, PoolConfig, PoolSize, Prefetch, StartMode, brings_settings};
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::queue_of;
 use ostler_store::views::QueueSettings;
@@ -88,8 +88,8 @@ async fn complete_one(
     Ok(limits.replaces)
 }
 
-/// The pool of a job: executor, settings, limits and hooks are those of a pool of the config, on the queue of the job. Options of
-/// the job win.
+/// The pool of a job: executor, settings, hooks and limits of keys are those of a pool of the config, on the queue of the job. Options
+/// of the job win. The limits of the pool's queue as a whole stay there, and hold for the job, too.
 pub(crate) async fn of_job(
     said: &PoolSettings,
     job: JobId,
@@ -106,6 +106,11 @@ pub(crate) async fn of_job(
     let mut said = said.clone();
     said.overrides = own.or(&said.overrides);
     said.kinds.values_mut().for_each(|kind| *kind = own.or(kind));
+    let serving = spec.pool.as_ref().filter(|pool| pool.section.is_none()).map(|pool| pool.name.clone());
+    if serving.is_some() {
+        bring_limits(&said, store).await?;
+        said.limits = said.limits.of_keys();
+    }
     // All items of a job are enqueued at once.
     said.limits.queue_limit = None;
     if let Some(jobs) = spec.jobs {
@@ -115,9 +120,19 @@ pub(crate) async fn of_job(
     complete_one(&mut pool, &said, store, bounds, resources).await?;
     // The budget of a job is its own; what its items spend is charged to the budget of a pool of the config, too.
     pool.settings.retain(|change| !matches!(change, QueueChange::Budget(_)));
-    let charged = spec.pool.as_ref().filter(|pool| pool.section.is_none()).map(|pool| pool.name.clone());
-    pool.settings.push(QueueChange::ServedBy(charged));
+    pool.settings.push(QueueChange::ServedBy(serving));
     Ok(pool)
+}
+
+/// Sets the limits of a pool's queue, unless a node that is up has set them.
+async fn bring_limits(said: &PoolSettings, store: &Arc<dyn Store>) -> anyhow::Result<()> {
+    let nodes = store.survey().await.map_err(refusal)?.nodes;
+    if nodes.iter().any(|node| brings_settings(node, &said.name)) {
+        return Ok(());
+    }
+    let before = store.queue_settings(&said.name).await.map_err(refusal)?;
+    store.configure(&said.name, said.limits.bring(&before).changes).await.map_err(refusal)?;
+    Ok(())
 }
 
 /// Settings of kinds; those of kinds that the config no longer has are removed.

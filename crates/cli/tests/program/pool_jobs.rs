@@ -294,6 +294,29 @@ fn a_node_pauses_a_detached_job_after_its_pilot_and_goes_on_when_it_is_approved(
     assert_eq!(runs(&place), ["1", "2", "3"]);
 }
 
+// ---- limits ----
+
+#[test]
+fn the_rate_of_a_pool_is_for_all_its_jobs_together_whether_a_node_is_up_or_not() {
+    let place = place();
+    let config = std::fs::read_to_string(place.folder().join("ostler.toml")).expect("the config");
+    place.write("ostler.toml", config + "rate = { per_day = 2, burst = 2 }\n");
+    place.done(over(&["-q"], &["a", "b"]));
+    let is_throttled = |job: &Value| {
+        let queue = place.json(["queue", "show", job["queue"].as_str().expect("a queue")]);
+        queue["held"]["waits_for"] == "rate_limited"
+    };
+    let throttled =
+        || jobs(&place).iter().filter(|job| job["state"] != "completed" && is_throttled(job)).count();
+    let waiting = Running::start(place.command(over(&["-q"], &["c"])));
+    until("the job waits for the rate of its pool", || throttled() == 1);
+    drop(waiting);
+    let _node = Running::start(place.command(["up"]));
+    place.done(over(&["--detach"], &["d"]));
+    until("the other job waits, too", || throttled() == 2);
+    assert_eq!(runs(&place).len(), 2);
+}
+
 // ---- budgets ----
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::{
-    AHEAD, Admission, Closed, Effect, GateRules, GateVerdict, Outcome, Probe, Readiness, State, Task,
+    AHEAD, Admission, Closed, Effect, Gate, GateRules, GateVerdict, Outcome, Probe, Readiness, State, Task,
     Timestamp, Wait, admit,
 };
 
@@ -150,30 +150,53 @@ impl MemoryState {
 
     // ---- gates of a claim ----
 
-    /// Why the gate of the queue is closed, if it is.
+    /// The queue of the pool that serves this one, if it is another one that exists.
+    fn serving_queue(&self, queue: &str) -> Option<String> {
+        let pool = self.queues.get(queue)?.settings.serving_queue(queue)?;
+        self.queues.contains_key(pool).then(|| pool.to_owned())
+    }
+
+    /// The queues whose limits hold for the tasks of this one: itself, and that of its pool.
+    pub(super) fn limiting_queues(&self, queue: &str) -> Vec<String> {
+        [Some(queue.to_owned()), self.serving_queue(queue)].into_iter().flatten().collect()
+    }
+
+    /// Why the gate of the queue or of its pool is closed, if it is.
     pub(super) fn queue_shut(&mut self, queue: &str) -> Option<Closed> {
         let now = self.now;
-        let found = self.queues.get(queue)?;
-        let shut = match found.gate.clone().ask(&found.settings.queue_rules(), 1, now) {
-            GateVerdict::Go | GateVerdict::Probe => return None,
-            GateVerdict::Wait(shut) => shut,
+        let shut = |name: &String| {
+            let found = self.queues.get(name)?;
+            match found.gate.clone().ask(&found.settings.queue_rules(), 1, now) {
+                GateVerdict::Go | GateVerdict::Probe => None,
+                GateVerdict::Wait(shut) => Some(shut),
+            }
         };
+        let shut = self.limiting_queues(queue).iter().find_map(shut)?;
         (!self.checks.pass(Check::QueueGate, false)).then_some(shut)
     }
 
-    /// How many of `limit` tasks a claim may take within the queue's concurrency limit.
+    /// How many of `limit` tasks a claim may take within the concurrency limits of the queue and its pool.
     pub(super) fn free_places(&self, queue: &str, limit: usize) -> usize {
-        let settings = self.queues.get(queue).map(|queue| queue.settings.clone()).unwrap_or_default();
-        let free = settings.free_places(self.leased_in(queue)).unwrap_or(u64::MAX);
-        let within = usize::try_from(free).unwrap_or(usize::MAX).min(limit);
-        if self.checks.pass(Check::QueuePlaces, false) { limit } else { within }
+        if self.checks.pass(Check::QueuePlaces, false) {
+            return limit;
+        }
+        let free = |name: &String| self.queues.get(name)?.settings.free_places(self.leased_under(name));
+        let free = self.limiting_queues(queue).iter().filter_map(free).min().unwrap_or(u64::MAX);
+        usize::try_from(free).unwrap_or(usize::MAX).min(limit)
     }
 
     pub(super) fn leased_in(&self, queue: &str) -> u64 {
         self.slots(|task| task.queue == queue && task.state.name().is_leased()).len() as u64
     }
 
-    /// Asks the gates of a ready task: its key's, then its queue's. The cost is taken from both or from none.
+    /// The leased tasks of a queue, and of the queues that its pool serves besides.
+    pub(super) fn leased_under(&self, queue: &str) -> u64 {
+        let served = |name: &&String| self.serving_queue(name).as_deref() == Some(queue);
+        self.leased_in(queue)
+            + self.queues.keys().filter(served).map(|name| self.leased_in(name)).sum::<u64>()
+    }
+
+    /// Asks the gates of a ready task: its key's, then its queue's, then its pool's. The cost is taken from all or from none.
     pub(super) fn pass(&mut self, slot: Slot, refused: &BTreeMap<String, Closed>) -> ClaimVerdict {
         let (now, checks) = (self.now, self.checks);
         let Task { id, queue, limit_key, cost, token, .. } = self.task(slot).clone();
@@ -192,16 +215,22 @@ impl MemoryState {
         {
             return ClaimVerdict::Key(*shut);
         }
-        let found = self.queues.entry(queue.clone()).or_default();
-        let mut gate = found.gate.clone();
-        match gate.ask(&found.settings.queue_rules(), cost, now) {
-            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
-                return ClaimVerdict::Queue(shut);
+        let mut passed = Vec::new();
+        for name in self.limiting_queues(&queue) {
+            let found = self.queues.entry(name.clone()).or_default();
+            let mut gate = found.gate.clone();
+            match gate.ask(&found.settings.queue_rules(), cost, now) {
+                GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
+                    return ClaimVerdict::Queue(shut);
+                }
+                GateVerdict::Probe => gate.probe = Some(probe),
+                GateVerdict::Go | GateVerdict::Wait(_) => {}
             }
-            GateVerdict::Probe => gate.probe = Some(probe),
-            GateVerdict::Go | GateVerdict::Wait(_) => {}
+            passed.push((name, gate));
         }
-        found.gate = gate;
+        for (name, gate) in passed {
+            self.queues.entry(name).or_default().gate = gate;
+        }
         if let Some((key, mut gate, entry)) = key_gate {
             if entry == GateVerdict::Probe {
                 gate.probe = Some(probe);
@@ -225,30 +254,37 @@ impl MemoryState {
         let attempt = Probe { task: id, token };
         let unused = (matches!(outcome, Outcome::HandedBack) && begun == Begun::No).then_some(cost);
         let (_, key_rules) = self.key_rules(&queue);
-        let found = self.queues.entry(queue.clone()).or_default();
-        let queue_rules = found.settings.queue_rules();
-        let state = found.gate.breaker_state();
-        let mut gates = vec![(&mut found.gate, queue_rules)];
-        gates.extend(limit_key.map(|key| (&mut found.keys.entry(key).or_default().gate, key_rules)));
-        // Throttle its key, or its queue if it has none, unless an account takes care of that.
-        let account = found.settings.account.is_some();
+        let account = self.queues.entry(queue.clone()).or_default().settings.account.is_some();
         let effect = if account { effect } else { effect.without_account() };
-        let throttled = if gates.len() == 1 && account { None } else { gates.last_mut() };
-        if let (Effect::HoldUntil(until), Some((gate, _))) = (effect, throttled) {
-            gate.hold(until);
-        }
-        for (gate, rules) in gates {
+        let tell = |gate: &mut Gate, rules: &GateRules| {
             if let Some(cost) = unused {
                 gate.give_back(cost);
             }
             if checks.pass(Check::ProbeEnd, gate.listens_to(attempt)) {
-                gate.ended(&rules, effect, now);
+                gate.ended(rules, effect, now);
+            }
+        };
+        let limiting = self.limiting_queues(&queue);
+        // Throttle its key; if it has none, its pool, or else its queue, unless an account takes care of that.
+        if let Effect::HoldUntil(until) = effect {
+            match (&limit_key, limiting.last()) {
+                (Some(key), _) => self.key(&queue, key).gate.hold(until),
+                (None, Some(name)) if !account => {
+                    self.queues.entry(name.clone()).or_default().gate.hold(until);
+                }
+                (None, _) => {}
             }
         }
-        let moved = found.gate.breaker_state() != state;
-        // A caller that found the queue's concurrency used up should ask again.
-        let has_room = found.settings.concurrency.is_some();
-        self.rings.ready |= moved || has_room;
+        for name in limiting {
+            let found = self.queues.entry(name).or_default();
+            let (rules, state) = (found.settings.queue_rules(), found.gate.breaker_state());
+            tell(&mut found.gate, &rules);
+            // A caller that found the concurrency used up should ask again.
+            self.rings.ready |= found.gate.breaker_state() != state || found.settings.concurrency.is_some();
+        }
+        if let Some(key) = limit_key {
+            tell(&mut self.key(&queue, &key).gate, &key_rules);
+        }
     }
 
     // ---- settings ----

@@ -4,7 +4,7 @@ use ostler_core::{IdPart, Readiness, State, Task, TaskId, beginning};
 use ostler_store::MAX_READ_BYTES;
 use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 
-use super::state::{MemoryState, TaskEntry};
+use super::state::{MemoryState, QueueEntry, TaskEntry};
 use ostler_store::calls::Kinds;
 use ostler_store::views::{
     Cursor, Filter, FoundIds, IdScan, LaneRecord, LeaseFilter, ListOrder, Liveness, NodeRecord, Page,
@@ -116,10 +116,14 @@ impl MemoryState {
 
     pub(super) fn backlog(&self, queue: &str, kinds: &Kinds, limit: usize) -> usize {
         let Some(found) = self.queues.get(queue) else { return 0 };
-        if self.shut_by_budget(queue).is_some() {
+        if found.settings.paused.is_some() || self.shut_by_budget(queue).is_some() {
             return 0;
         }
-        let most = found.settings.places_for(limit, &found.gate, self.leased_in(queue), self.now);
+        let places = |name: String| {
+            let QueueEntry { settings, gate, .. } = &self.queues[&name];
+            settings.places_for(limit, gate, self.leased_under(&name), self.now)
+        };
+        let most = self.limiting_queues(queue).into_iter().map(places).min().unwrap_or(limit);
         let most = most.min(self.account_places(queue, limit).places);
         let is_ready = |task: &Task| matches!(task.state, State::Queued { readiness: Readiness::Ready, .. });
         self.slots(|task| task.queue == queue && kinds.has(&task.kind) && is_ready(task)).len().min(most)
@@ -143,7 +147,12 @@ impl MemoryState {
         let accounts = self.list_accounts();
         let queues = self.queues.iter().map(|(name, queue)| {
             let has_breaker = queue.settings.queue_rules().breaker.is_some();
-            let own = || queue.settings.shut(&queue.gate, self.leased_in(name), self.now);
+            let limits = || {
+                self.limiting_queues(name).iter().find_map(|limiting| {
+                    let QueueEntry { settings, gate, .. } = &self.queues[limiting];
+                    settings.shut(gate, self.leased_under(limiting), self.now)
+                })
+            };
             QueueRecord {
                 name: name.clone(),
                 high_water: queue.high_water,
@@ -153,7 +162,7 @@ impl MemoryState {
                 shut: queue
                     .settings
                     .closed_account(&accounts, self.now)
-                    .or_else(own)
+                    .or_else(limits)
                     .or_else(|| self.shut_by_budget(name)),
                 spending: queue.settings.budget.map(|_| self.spending.get(name).cloned().unwrap_or_default()),
             }

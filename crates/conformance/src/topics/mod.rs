@@ -36,6 +36,7 @@ mod rates;
 mod replay;
 mod runner;
 mod schedules;
+mod served;
 mod sessions;
 mod show;
 mod start;

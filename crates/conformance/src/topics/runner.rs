@@ -47,6 +47,7 @@ pub(in super::super) const fn topics() -> &'static [Topic] {
         ("holds", super::holds::CASES),
         ("rates", super::rates::CASES),
         ("breakers", super::breakers::CASES),
+        ("queues served by a pool", super::served::CASES),
         ("accounts", super::accounts::CASES),
         ("call breakers", super::call_breakers::CASES),
         ("budgets", super::budgets::CASES),

@@ -4,6 +4,8 @@
 mod queues;
 mod shared;
 
+pub(crate) use queues::LEASED;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -11,6 +11,11 @@ use ostler_sql::KeyRules;
 use ostler_sql::codec::{kinds_text, overrides_text, subscribers_text};
 use ostler_sql::gate_codec::rules_text;
 
+/// The lanes of a queue, and of the queues that its pool serves besides, with their leased tasks.
+pub(crate) const LEASED: &str = "SELECT l.id, (l.claimed + l.running
+        + coalesce((SELECT sum(d.claimed + d.running) FROM ostler.lane_delta d WHERE d.lane = l.id), 0))::bigint
+     FROM ostler.queue q JOIN ostler.lane l ON l.queue = q.id WHERE q.name = $1 OR q.pool = $1";
+
 impl Tx {
     /// The queue of this name, if there is one.
     pub(crate) fn queue(&mut self, name: &str) -> Sql<Option<&mut QueueRow>> {
@@ -109,7 +114,7 @@ impl Tx {
         self.conn
             .exec(
                 "UPDATE ostler.queue SET paused = $2, max_queued = $3, key_cap = $4, overrides = $5, kinds = $6, tell = $7, rules = $8,
-                    account = $9
+                    account = $9, pool = $10
                  WHERE id = $1",
                 &[
                     &id,
@@ -121,6 +126,7 @@ impl Tx {
                     &subscribers_text(&settings.subscribers),
                     &rules_text(settings),
                     &settings.account,
+                    &settings.pool,
                 ],
             )
             .await?;
@@ -129,42 +135,38 @@ impl Tx {
 
     /// How many tasks wait in the queue, with what this transaction has changed. Exact where the queue is held alone.
     pub(crate) async fn queued(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "queued", &[StateName::Queued]).await
+        let Some(found) = self.queue(queue)? else { return Ok(0) };
+        let lanes: Vec<i64> = found.lanes.iter().map(|(lane, _)| *lane).collect();
+        let sql = "SELECT (coalesce((SELECT sum(queued) FROM ostler.lane WHERE id = ANY($1)), 0)
+                + coalesce((SELECT sum(queued) FROM ostler.lane_delta WHERE lane = ANY($1)), 0))::bigint";
+        let kept: i64 = get(&self.conn.one(sql, &[&lanes]).await?, 0)?;
+        Ok(u64::try_from(kept + self.lanes.sum(&lanes, &[StateName::Queued])).unwrap_or(0))
     }
 
-    /// How many tasks of the queue are leased, with what this transaction has changed.
+    /// How many tasks of the queue, and of the queues that its pool serves besides, are leased, with what this transaction has changed.
     pub(crate) async fn leased(&mut self, queue: &str) -> Sql<u64> {
-        self.standing(queue, "claimed + running", &[StateName::Claimed, StateName::Running]).await
+        self.leased_by(LEASED, queue).await
     }
 
     /// How many tasks are leased over all queues of an account, with what this transaction has changed.
     pub(crate) async fn leased_of_account(&mut self, account: &str) -> Sql<u64> {
-        let rows = self
-            .conn
-            .rows(
-                "SELECT l.id, (l.claimed + l.running
-                    + coalesce((SELECT sum(d.claimed + d.running) FROM ostler.lane_delta d WHERE d.lane = l.id), 0))::bigint
-                 FROM ostler.queue q JOIN ostler.lane l ON l.queue = q.id WHERE q.account = $1",
-                &[&account],
-            )
-            .await?;
+        self.leased_by(
+            "SELECT l.id, (l.claimed + l.running
+                + coalesce((SELECT sum(d.claimed + d.running) FROM ostler.lane_delta d WHERE d.lane = l.id), 0))::bigint
+             FROM ostler.queue q JOIN ostler.lane l ON l.queue = q.id WHERE q.account = $1",
+            account,
+        )
+        .await
+    }
+
+    /// The leased tasks of the lanes that this query finds by a name.
+    async fn leased_by(&mut self, lanes: &str, name: &str) -> Sql<u64> {
+        let rows = self.conn.rows(lanes, &[&name]).await?;
         let mut leased = 0;
         for row in &rows {
             let changed = self.lanes.sum(&[get(row, 0)?], &[StateName::Claimed, StateName::Running]);
             leased += get::<i64>(row, 1)? + changed;
         }
         Ok(u64::try_from(leased).unwrap_or(0))
-    }
-
-    /// How many tasks of the queue stand like this.
-    async fn standing(&mut self, queue: &str, columns: &str, states: &[StateName]) -> Sql<u64> {
-        let Some(found) = self.queue(queue)? else { return Ok(0) };
-        let lanes: Vec<i64> = found.lanes.iter().map(|(lane, _)| *lane).collect();
-        let sql = format!(
-            "SELECT (coalesce((SELECT sum({columns}) FROM ostler.lane WHERE id = ANY($1)), 0)
-                + coalesce((SELECT sum({columns}) FROM ostler.lane_delta WHERE lane = ANY($1)), 0))::bigint"
-        );
-        let kept: i64 = get(&self.conn.one(&sql, &[&lanes]).await?, 0)?;
-        Ok(u64::try_from(kept + self.lanes.sum(&lanes, states)).unwrap_or(0))
     }
 }

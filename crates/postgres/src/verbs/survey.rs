@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
+use ostler_core::{Gate, SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_store::accounts::{AccountRecord, AccountUse};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
+use ostler_store::queue_records::{FoundQueue, queue_records};
 use ostler_store::views::{
     LaneRecord, Liveness, NodeRecord, QueueRecord, QueueSettings, Survey, WorkerRecord,
 };
@@ -18,7 +19,7 @@ use crate::counts::counted;
 use crate::fault::{Abort, Sql};
 use crate::queue::{SETTINGS, settings_from};
 use crate::row::{RowRef, Uid};
-use crate::tx::NOW;
+use crate::tx::{LEASED, NOW};
 use ostler_sql::budgets;
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
@@ -98,23 +99,12 @@ async fn queues(
     let accounts = accounts_at(conn, now).await?;
     let sql = format!("SELECT q.name, q.gate, {SETTINGS} FROM ostler.queue q ORDER BY q.name");
     let read = |row: &Row| {
-        let settings = settings_from(row, 2)?;
-        let gate = gate_from(get(row, 1)?);
-        let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
         let name: String = get(row, 0)?;
-        let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
-        let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
-        Ok(QueueRecord {
-            high_water: highs.get(&name).copied().unwrap_or(0),
-            name,
-            shut: settings.closed_account(&accounts, now).or_else(|| settings.shut(&gate, leased, now)),
-            settings,
-            held_until: gate.held_until.filter(|until| *until > now),
-            breaker: has_breaker.then(|| gate.breaker_state()),
-            spending: None,
-        })
+        let high_water = highs.get(&name).copied().unwrap_or(0);
+        Ok(FoundQueue { name, high_water, settings: settings_from(row, 2)?, gate: gate_from(get(row, 1)?) })
     };
-    conn.rows(&sql, &[]).await?.iter().map(read).collect()
+    let found = conn.rows(&sql, &[]).await?.iter().map(read).collect::<Sql<_>>()?;
+    Ok(queue_records(found, lanes, &accounts, now))
 }
 
 pub(crate) async fn settings(conn: &Conn, name: &str) -> Sql<QueueSettings> {
@@ -130,30 +120,54 @@ pub(crate) struct Backlog<'a> {
     pub(crate) now: Option<i64>,
 }
 
+/// A queue with its limits.
+struct LimitedQueue {
+    id: i64,
+    gate: Gate,
+    settings: QueueSettings,
+}
+
+async fn limited(conn: &Conn, name: &str) -> Sql<Option<LimitedQueue>> {
+    let sql = format!("SELECT q.id, q.gate, {SETTINGS} FROM ostler.queue q WHERE q.name = $1");
+    let Some(row) = conn.row(&sql, &[&name]).await? else { return Ok(None) };
+    let (id, gate, settings) = (get(&row, 0)?, gate_from(get(&row, 1)?), settings_from(&row, 2)?);
+    Ok(Some(LimitedQueue { id, gate, settings }))
+}
+
+/// The leased tasks of a queue, and of the queues that its pool serves besides.
+async fn leased(conn: &Conn, queue: &str) -> Sql<u64> {
+    let rows = conn.rows(LEASED, &[&queue]).await?;
+    rows.iter().map(|row| get_u64(row, 1)).sum()
+}
+
 /// Counts the tasks that a claim could take now, up to the limit.
 pub(crate) async fn backlog(conn: &Conn, asked: &Backlog<'_>) -> Sql<usize> {
-    let sql = format!("SELECT q.id, q.gate, {SETTINGS} FROM ostler.queue q WHERE q.name = $1");
-    let Some(row) = conn.row(&sql, &[&asked.queue]).await? else { return Ok(0) };
-    let (queue, gate, settings): (i64, _, _) =
-        (get(&row, 0)?, gate_from(get(&row, 1)?), settings_from(&row, 2)?);
-    let leased = match settings.concurrency {
-        Some(_) => {
-            let lanes = counted(conn, Some(queue)).await?;
-            lanes.values().map(|lane| lane.counts.claimed + lane.counts.running).sum()
-        }
-        None => 0,
+    let Some(LimitedQueue { id: queue, gate, settings }) = limited(conn, asked.queue).await? else {
+        return Ok(0);
     };
+    if settings.paused.is_some() {
+        return Ok(0);
+    }
     let now = Timestamp::from_millis(get(&conn.one(NOW, &[&asked.now]).await?, 0)?);
+    let pool = match settings.serving_queue(asked.queue) {
+        Some(name) => limited(conn, name).await?.map(|pool| (name, pool)),
+        None => None,
+    };
     if settings.is_charged() {
-        let pool = match &settings.pool {
-            Some(pool) => self::settings(conn, pool).await?,
-            None => QueueSettings::default(),
-        };
+        let pool = pool.as_ref().map(|(_, pool)| pool.settings.clone()).unwrap_or_default();
         if budgets::is_shut(conn, asked.queue, &settings, &pool, now).await? {
             return Ok(0);
         }
     }
-    let mut most_of_all = settings.places_for(asked.limit, &gate, leased, now);
+    let mut most_of_all = asked.limit;
+    let pool = pool.as_ref().map(|(name, pool)| (*name, &pool.settings, &pool.gate));
+    for (name, settings, gate) in [(asked.queue, &settings, &gate)].into_iter().chain(pool) {
+        let leased = match settings.concurrency {
+            Some(_) => leased(conn, name).await?,
+            None => 0,
+        };
+        most_of_all = settings.places_for(most_of_all, gate, leased, now);
+    }
     if let Some(name) = &settings.account {
         let account = accounts_at(conn, now).await?.into_iter().find(|account| account.name == *name);
         most_of_all = account.map_or(most_of_all, |account| account.places_for(most_of_all, now));

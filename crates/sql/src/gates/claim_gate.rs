@@ -1,4 +1,5 @@
-//! The gates that a claim checks: that of its queue, and those of the limit keys of the tasks it considers.
+//! The gates that a claim checks: that of its queue, that of the pool that serves the queue, and those of the limit keys of the tasks it
+//! considers.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeSet, HashMap};
@@ -15,11 +16,12 @@ use crate::queue::{KeyRules, QueueRow};
 use crate::tx::{Tx, key_rules, one};
 use crate::value::Row;
 
-/// The gates of a queue and of its keys, for one claim.
+/// The gates of a queue, of its pool and of its keys, for one claim.
 pub struct ClaimGate {
     id: i64,
-    rules: GateRules,
-    gate: Gate,
+    own: QueueGate,
+    /// That of the queue of its pool.
+    pool: Option<QueueGate>,
     keys: KeyRules,
     /// Gates of the keys that were checked.
     asked: HashMap<i64, Gate>,
@@ -45,24 +47,63 @@ pub struct GateQuestion {
     pub attempt: Probe,
 }
 
+/// The gate of a queue as a whole.
+struct QueueGate {
+    queue: Arc<str>,
+    rules: GateRules,
+    gate: Gate,
+}
+
+impl QueueGate {
+    fn of(queue: &QueueRow) -> Self {
+        Self { queue: Arc::clone(&queue.name), rules: queue.settings.queue_rules(), gate: queue.gate.clone() }
+    }
+
+    /// Whether it stays open.
+    fn is_open(&self) -> bool {
+        self.rules.is_none() && self.gate == Gate::default()
+    }
+
+    /// The gate after an attempt of this cost has passed it, or why it may not.
+    fn passed<T: Tx>(&self, tx: &T, cost: u32, attempt: Option<Probe>) -> Result<Gate, Closed> {
+        let mut gate = self.gate.clone();
+        match gate.ask(&self.rules, cost, tx.now()) {
+            GateVerdict::Wait(shut) if !tx.checks().pass(Check::QueueGate, false) => return Err(shut),
+            GateVerdict::Probe => gate.probe = attempt.or(gate.probe),
+            GateVerdict::Go | GateVerdict::Wait(_) => {}
+        }
+        Ok(gate)
+    }
+
+    async fn keep<T: Tx>(self, tx: &mut T) -> Result<(), T::Error> {
+        tx.set_gate(&self.queue, at_rest(self.gate, &self.rules, tx.now())).await
+    }
+}
+
+/// A gate without state is dropped: the next claim has less to check.
+fn at_rest(gate: Gate, rules: &GateRules, now: Timestamp) -> Gate {
+    if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
+}
+
 impl ClaimGate {
-    /// The gates of a queue; `None` if it has no limits, so that all of them stay open.
-    pub fn of(queue: &QueueRow) -> Option<Self> {
+    /// The gates of a queue, and of the queue of its pool; `None` if there are no limits, so that all of them stay open.
+    pub fn of(queue: &QueueRow, pool: Option<&QueueRow>) -> Option<Self> {
         let keys = KeyRules::of(queue);
-        let rules = queue.settings.queue_rules();
-        if rules.is_none() && queue.gate == Gate::default() && !keys.may_gate() {
+        let own = QueueGate::of(queue);
+        let pool = pool.map(QueueGate::of).filter(|pool| !pool.is_open());
+        if own.is_open() && pool.is_none() && !keys.may_gate() {
             return None;
         }
         let (asked, refused) = (HashMap::new(), HashMap::new());
-        Some(Self { id: queue.id, rules, gate: queue.gate.clone(), keys, asked, refused })
+        Some(Self { id: queue.id, own, pool, keys, asked, refused })
     }
 
     /// Why the queue is closed as a whole, if it is.
     pub fn shut<T: Tx>(&self, tx: &T) -> Option<Closed> {
-        match self.gate.clone().ask(&self.rules, 1, tx.now()) {
-            GateVerdict::Wait(shut) if !tx.checks().pass(Check::QueueGate, false) => Some(shut),
-            GateVerdict::Wait(_) | GateVerdict::Go | GateVerdict::Probe => None,
-        }
+        [Some(&self.own), self.pool.as_ref()]
+            .into_iter()
+            .flatten()
+            .find_map(|gate| gate.passed(tx, 1, None).err())
     }
 
     /// Settles the keys of the queue that are due.
@@ -81,7 +122,7 @@ impl ClaimGate {
         Ok(())
     }
 
-    /// Checks the gates of a ready task: its key's, then its queue's. The cost is taken from both or from neither.
+    /// Checks the gates of a ready task: its key's, then its queue's, then its pool's. The cost is taken from all or from none.
     pub async fn pass<T: Tx>(&mut self, tx: &T, task: &GateQuestion) -> Result<ClaimVerdict, T::Error> {
         let (now, checks) = (tx.now(), tx.checks());
         let key = match task.limit {
@@ -105,15 +146,16 @@ impl ClaimGate {
             }
             Some(_) | None => None,
         };
-        let mut gate = self.gate.clone();
-        match gate.ask(&self.rules, task.cost, now) {
-            GateVerdict::Wait(shut) if !checks.pass(Check::QueueGate, false) => {
-                return Ok(ClaimVerdict::Queue(shut));
-            }
-            GateVerdict::Probe => gate.probe = Some(task.attempt),
-            GateVerdict::Go | GateVerdict::Wait(_) => {}
+        let passed = |gate: &QueueGate| gate.passed(tx, task.cost, Some(task.attempt));
+        let both = passed(&self.own).and_then(|own| Ok((own, self.pool.as_ref().map(passed).transpose()?)));
+        let (own, pool) = match both {
+            Ok(both) => both,
+            Err(shut) => return Ok(ClaimVerdict::Queue(shut)),
+        };
+        self.own.gate = own;
+        if let (Some(kept), Some(gate)) = (&mut self.pool, pool) {
+            kept.gate = gate;
         }
-        self.gate = gate;
         self.asked.extend(key);
         Ok(ClaimVerdict::Yes)
     }
@@ -121,14 +163,12 @@ impl ClaimGate {
     /// Stores the gates that changed. Returns the keys that were checked, which are not settled yet.
     pub async fn keep<T: Tx>(self, tx: &mut T) -> Result<AskedKeys, T::Error> {
         let now = tx.now();
-        // A gate without state is dropped: the next claim has less to check.
-        let kept = |gate: Gate, rules: &GateRules| {
-            if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
-        };
         for (limit, gate) in &self.asked {
-            write_gate(tx, *limit, &kept(gate.clone(), &self.keys.gate)).await?;
+            write_gate(tx, *limit, &at_rest(gate.clone(), &self.keys.gate, now)).await?;
         }
-        tx.set_gate(&self.keys.queue, kept(self.gate, &self.rules)).await?;
+        for gate in [Some(self.own), self.pool].into_iter().flatten() {
+            gate.keep(tx).await?;
+        }
         Ok(AskedKeys { queue: self.id, name: self.keys.queue, limits: self.asked.into_keys().collect() })
     }
 }

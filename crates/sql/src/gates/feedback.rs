@@ -1,6 +1,6 @@
 //! Feedback to gates: outcomes of attempts, and changes of settings; and the removal of unused keys.
 
-use ostler_core::{AccountEnd, Effect, Gate, GateRules, Probe};
+use ostler_core::{AccountEnd, Effect, Gate, GateRules, Probe, Timestamp};
 use ostler_store::Check;
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
@@ -33,8 +33,17 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     let capped = queue.settings.concurrency.is_some();
     let before = gate.breaker_state();
     let account = queue.settings.account.clone();
+    let pool = queue.settings.serving_queue(end.queue).map(str::to_owned);
     let effect = if account.is_none() { end.end.effect.without_account() } else { end.end.effect };
-    if let (Effect::HoldUntil(until), None, None) = (effect, end.limit, &account) {
+    // Without a key, the whole pool waits.
+    let mut hold = match (effect, end.limit, &account) {
+        (Effect::HoldUntil(until), None, None) => Some(until),
+        (_, _, _) => None,
+    };
+    if let Some(pool) = pool {
+        ended_in_pool(tx, &pool, end, &mut hold).await?;
+    }
+    if let Some(until) = hold {
         gate.hold(until);
     }
     feed_back(tx, &mut gate, &queue_rules, end);
@@ -64,6 +73,27 @@ pub async fn ended<T: Tx>(tx: &mut T, end: &GateFeedback<'_>) -> Result<KeyRules
     }
     write_gate(tx, limit, &gate).await?;
     Ok(rules.looked_at())
+}
+
+/// Feeds the end of an attempt back to the gate of the pool that serves its queue, and takes the hold, if that is known.
+async fn ended_in_pool<T: Tx>(
+    tx: &mut T,
+    pool: &str,
+    end: &GateFeedback<'_>,
+    hold: &mut Option<Timestamp>,
+) -> Result<(), T::Error> {
+    let Some(queue) = tx.queue(pool).await? else { return Ok(()) };
+    let (rules, capped) = (queue.settings.queue_rules(), queue.settings.concurrency.is_some());
+    let mut gate = queue.gate.clone();
+    let before = gate.breaker_state();
+    if let Some(until) = hold.take() {
+        gate.hold(until);
+    }
+    feed_back(tx, &mut gate, &rules, end);
+    if capped || gate.breaker_state() != before {
+        tx.ring();
+    }
+    tx.set_gate(pool, gate).await
 }
 
 fn feed_back<T: Tx>(tx: &T, gate: &mut Gate, rules: &GateRules, end: &GateFeedback<'_>) {

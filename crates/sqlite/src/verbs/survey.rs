@@ -6,6 +6,7 @@ use ostler_core::{SessionId, TaskId, Timestamp, Worker, WorkerId, WorkerState};
 use ostler_store::accounts::{AccountRecord, AccountUse};
 use ostler_store::calls::Kinds;
 use ostler_store::gates::{KeyRecord, MAX_KEYS_SHOWN};
+use ostler_store::queue_records::{FoundQueue, queue_records};
 use ostler_store::views::{LaneRecord, LaneTotals, Liveness, NodeRecord, QueueRecord, Survey, WorkerRecord};
 use rusqlite::{Connection, params};
 
@@ -13,7 +14,7 @@ use super::node_commands;
 use crate::counts::{counts_from, recent_from};
 use crate::row::Uid;
 use crate::shared_tx::{ReadView, RowRef};
-use crate::tx::{SETTINGS, Sql, read_queue};
+use crate::tx::{LEASED, SETTINGS, Sql, read_queue};
 use ostler_sql::budgets;
 use ostler_sql::gate_codec::gate_from;
 use ostler_sql::gates::shut_from;
@@ -29,20 +30,25 @@ pub(crate) fn backlog(
     now: Timestamp,
 ) -> Sql<usize> {
     let Some(queue) = read_queue(conn, queue)? else { return Ok(0) };
-    let leased = match queue.settings.concurrency {
-        Some(_) => conn
-            .prepare_cached("SELECT coalesce(sum(claimed + running), 0) FROM lane WHERE queue = ?1")?
-            .query_row([queue.id], |row| row.get(0))?,
-        None => 0,
-    };
+    if queue.settings.paused.is_some() {
+        return Ok(0);
+    }
+    let pool = queue.settings.serving_queue(&queue.name);
+    let pool = pool.map(|pool| read_queue(conn, pool)).transpose()?.flatten();
     if queue.settings.is_charged() {
-        let pool = queue.settings.pool.as_deref().map(|pool| read_queue(conn, pool)).transpose()?.flatten();
-        let pool = pool.map(|pool| pool.settings).unwrap_or_default();
+        let pool = pool.as_ref().map(|pool| pool.settings.clone()).unwrap_or_default();
         if poll_now(budgets::is_shut(&ReadView(conn), &queue.name, &queue.settings, &pool, now))? {
             return Ok(0);
         }
     }
-    let mut most = queue.settings.places_for(limit, &queue.gate, leased, now);
+    let mut most = limit;
+    for limited in [Some(&queue), pool.as_ref()].into_iter().flatten() {
+        let leased = match limited.settings.concurrency {
+            Some(_) => leased(conn, &limited.name)?,
+            None => 0,
+        };
+        most = limited.settings.places_for(most, &limited.gate, leased, now);
+    }
     if let Some(name) = &queue.settings.account {
         let account = accounts(conn, now)?.into_iter().find(|account| account.name == *name);
         most = account.map_or(most, |account| account.places_for(most, now));
@@ -56,6 +62,13 @@ pub(crate) fn backlog(
         found += statement.query_row(params![lane, left], |row| row.get::<_, usize>(0))?;
     }
     Ok(found)
+}
+
+/// The leased tasks of a queue, and of the queues that its pool serves besides.
+fn leased(conn: &Connection, queue: &str) -> Sql<u64> {
+    let mut statement = conn.prepare_cached(LEASED)?;
+    let lanes = statement.query_map([queue], |row| row.get::<_, u64>(1))?;
+    lanes.sum()
 }
 
 /// The accounts that have state or are used by a queue.
@@ -114,23 +127,15 @@ fn queues(conn: &Connection, lanes: &[LaneRecord], now: Timestamp) -> Sql<Vec<Qu
          FROM queue ORDER BY name"
     ))?;
     let read = |row: &rusqlite::Row<'_>| {
-        let settings = settings_from(&RowRef(row), 3)?;
-        let gate = gate_from(row.get(1)?);
-        let has_breaker = settings.queue_rules().breaker.is_some() || gate.breaker.is_some();
-        let name: String = row.get(0)?;
-        let leased = |lane: &LaneRecord| lane.counts.claimed + lane.counts.running;
-        let leased = lanes.iter().filter(|lane| lane.queue == name).map(leased).sum();
-        Ok(QueueRecord {
-            name,
+        Ok(FoundQueue {
+            name: row.get(0)?,
             high_water: row.get(2)?,
-            shut: settings.closed_account(&accounts, now).or_else(|| settings.shut(&gate, leased, now)),
-            settings,
-            held_until: gate.held_until.filter(|until| *until > now),
-            breaker: has_breaker.then(|| gate.breaker_state()),
-            spending: None,
+            settings: settings_from(&RowRef(row), 3)?,
+            gate: gate_from(row.get(1)?),
         })
     };
-    statement.query_map([], read)?.collect()
+    let found = statement.query_map([], read)?.collect::<Sql<_>>()?;
+    Ok(queue_records(found, lanes, &accounts, now))
 }
 
 /// The closed limit keys, up to the display limit.

@@ -215,6 +215,7 @@ const QUEUE: &[Column] = &[
     number("clock"),
     text("gate"),
     text("account"),
+    text("pool"),
 ];
 
 const LANE: &[Column] = &[
