@@ -9,7 +9,7 @@ use ostler_core::{JobId, OnFailed};
 use ostler_ops::jobs::pilot::{self, PilotResult, PilotState};
 use ostler_ops::jobs::{JobSpec, JobTotals, ServedBy, existing, find, manage};
 use ostler_runtime::EndListener;
-use ostler_store::calls::NewTask;
+use ostler_store::calls::{NewTask, StepsOnReplay};
 use ostler_store::jobs::{JobFilter, JobRecord, NewJob, queue_of};
 use ostler_store::unique::Unique;
 use ostler_store::{Bounds, MAX_BATCH, MAX_PAGE};
@@ -208,7 +208,8 @@ impl Job {
     /// # Errors
     /// When there is no such job any more, or the store cannot be written.
     pub async fn retry_failed(&self) -> Result<u64, WaitError> {
-        Ok(manage::retry_failed(self.client.store(), &self.id.to_string()).await?.tasks)
+        let (store, name) = (self.client.store(), self.id.to_string());
+        Ok(manage::retry_failed(store, &name, StepsOnReplay::Keep).await?.tasks)
     }
 
     /// Removes the job with its tasks. A job that a process runs is refused.

@@ -101,6 +101,8 @@ pub struct Extras {
     pub cost: u32,
     /// Its unique key, if it holds that until its end: a replay takes it back.
     pub end_key: Option<String>,
+    /// The token of its last lease before it began from scratch; 0: it never did.
+    pub scratch_token: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -118,6 +120,8 @@ struct ExtrasRow {
     cost: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     end_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    scratch_token: Option<u64>,
 }
 
 impl Extras {
@@ -130,21 +134,28 @@ impl Extras {
             ends,
             cost: new.cost.unwrap_or(1),
             end_key: new.unique.as_ref().filter(until_end).map(|unique| unique.key.clone()),
+            scratch_token: 0,
         }
     }
 
     pub fn of(found: &FoundTask) -> Self {
-        let FoundTask { task, end_key, .. } = found;
-        let ends = EndLimits { not_after: task.not_after, deadline: task.deadline };
-        let end_key = end_key.clone();
-        Self { overrides: task.overrides, folder: task.folder.clone(), ends, cost: task.cost, end_key }
+        let FoundTask { task, end_key, scratch_token, .. } = found;
+        Self {
+            overrides: task.overrides,
+            folder: task.folder.clone(),
+            ends: EndLimits { not_after: task.not_after, deadline: task.deadline },
+            cost: task.cost,
+            end_key: end_key.clone(),
+            scratch_token: *scratch_token,
+        }
     }
 
     /// The text that keeps them; `None` when there are none.
     pub fn text(self) -> Option<String> {
-        let Self { overrides, folder, ends: EndLimits { not_after, deadline }, cost, end_key } = self;
+        let Self { overrides, folder, ends, cost, end_key, scratch_token } = self;
+        let EndLimits { not_after, deadline } = ends;
         let usual = overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1;
-        if usual && end_key.is_none() {
+        if usual && end_key.is_none() && scratch_token == 0 {
             return None;
         }
         let row = ExtrasRow {
@@ -154,6 +165,7 @@ impl Extras {
             not_after_ms: deadline.and(not_after).map(Timestamp::millis),
             cost: (cost != 1).then_some(cost),
             end_key,
+            scratch_token: (scratch_token != 0).then_some(scratch_token),
         };
         Some(serde_json::to_string(&row).expect("extras have only texts and numbers"))
     }
@@ -164,13 +176,21 @@ pub fn extras_from(text: Option<String>, late_at: Option<i64>) -> Readable<Extra
     let not_after = late_at.map(Timestamp::from_millis);
     let Some(row) = json::<ExtrasRow>(text)? else {
         let ends = EndLimits { not_after, deadline: None };
-        return Ok(Extras { overrides: Overrides::NONE, folder: None, ends, cost: 1, end_key: None });
+        return Ok(Extras {
+            overrides: Overrides::NONE,
+            folder: None,
+            ends,
+            cost: 1,
+            end_key: None,
+            scratch_token: 0,
+        });
     };
     let deadline = row.deadline_ms.map(Timestamp::from_millis);
     let not_after = if deadline.is_some() { row.not_after_ms.map(Timestamp::from_millis) } else { not_after };
     let ends = EndLimits { not_after, deadline };
     let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
-    Ok(Extras { overrides, folder: row.folder, ends, cost, end_key: row.end_key })
+    let scratch_token = row.scratch_token.unwrap_or(0);
+    Ok(Extras { overrides, folder: row.folder, ends, cost, end_key: row.end_key, scratch_token })
 }
 
 /// The time that stands for a hold until the end of a task: versions that do not know it take the key as held for good.

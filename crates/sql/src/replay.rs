@@ -33,9 +33,20 @@ pub async fn run<T: Tx>(tx: &mut T, tasks: &[TaskId], how: &Replay) -> Result<Ve
 async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<ReplayAnswer, T::Error> {
     let now = tx.now();
     locked(tx, &found.task.queue)?;
+    let scratch_token = match how.steps {
+        StepsOnReplay::Keep => found.scratch_token,
+        StepsOnReplay::Drop => found.task.token,
+    };
     let answer = match replay(&found.task.state) {
         Replaying::Refused(state) => return Ok(ReplayAnswer::Refused(state)),
-        Replaying::Hasten => ReplayAnswer::Hastened,
+        Replaying::Hasten => {
+            if scratch_token != found.scratch_token {
+                let extras = Extras { scratch_token, ..Extras::of(found) }.text();
+                tx.exec("UPDATE ostler.task SET extras = $2 WHERE id = $1", params![found.slot, extras])
+                    .await?;
+            }
+            ReplayAnswer::Hastened
+        }
         Replaying::Requeue => {
             if let Some(holder) = unique::take_back(tx, found).await? {
                 return Ok(ReplayAnswer::KeyTaken { holder });
@@ -47,7 +58,7 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
             tx.tally(found.lane).replay(task.state.name());
             let (suspect, awaited) = (task.suspect, found.awaited);
             let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
-            let extras = Extras { ends: EndLimits::default(), ..Extras::of(found) }.text();
+            let extras = Extras { ends: EndLimits::default(), scratch_token, ..Extras::of(found) }.text();
             tx.exec(
                     "UPDATE ostler.task SET failures = 0, trouble = $2, cancel_at = NULL, late_at = NULL, extras = $3, rank = $4
                      WHERE id = $1",

@@ -54,6 +54,8 @@ pub struct FoundTask {
     pub awaited: bool,
     /// The unique key that it holds until its end, or held: another task may have it since.
     pub end_key: Option<String>,
+    /// The token of its last lease before it began from scratch.
+    pub scratch_token: u64,
 }
 
 /// A task from its row.
@@ -84,7 +86,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
             State::Cancelled { finished_at, reason }
         }
     };
-    let Extras { overrides, folder, ends, cost, end_key } =
+    let Extras { overrides, folder, ends, cost, end_key, scratch_token } =
         extras_from(row.get(16)?, row.get(17)?).map_err(R::unreadable)?;
     let Mishaps { crashes, node_deaths, suspect, awaited } = Mishaps::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?).map_err(R::unreadable)?;
@@ -117,7 +119,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
         last_failure: failed.map(|failed| failed.failure),
     };
     let (slot, limit, lane, session) = (row.get(0)?, row.get(25)?, row.get(26)?, row.get(27)?);
-    Ok(FoundTask { slot, task, limit, lane, session, awaited, end_key })
+    Ok(FoundTask { slot, task, limit, lane, session, awaited, end_key, scratch_token })
 }
 
 /// Writes a task's new state, with an event if it ended without success, and counts it. Its limit key is not settled yet.

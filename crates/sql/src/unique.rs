@@ -97,7 +97,8 @@ async fn take_over<T: Tx>(tx: &mut T, queue: i64, found: &FoundTask, new: &NewTa
     let run_at = new.run_at.unwrap_or(now);
     let rank = limit_keys::rank(tx, &new.queue, limit, run_at.max(now), new.priority).await?;
     let limit = limit.map(|limit| limit.id);
-    let extras = Extras::of_new(new);
+    // It is other work: the conversation of its earlier attempts is not resumed.
+    let extras = Extras { scratch_token: found.task.token, ..Extras::of_new(new) };
     let (suspect, awaited) = (found.task.suspect, found.awaited);
     let trouble = Mishaps { suspect, awaited, ..Mishaps::default() };
     tx.exec(

@@ -387,19 +387,19 @@ pub enum CancelAnswer {
 /// Options of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// What happens to the saved steps.
+    /// What happens to the saved steps, and to the conversation.
     pub steps: StepsOnReplay,
     /// A new payload; `None`: unchanged.
     pub payload: Option<String>,
 }
 
-/// What happens to the saved steps of a replayed task.
+/// What happens to the saved steps and the conversation of a replayed task. What it has cost counts on in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepsOnReplay {
-    /// Keep them: finished steps do not run again.
+    /// Keep them: finished steps do not run again, and the next attempt may resume the conversation.
     #[default]
     Keep,
-    /// Delete them: start from scratch.
+    /// Start from scratch: the steps are deleted, and the next attempt finds no conversation to resume.
     Drop,
 }
 

@@ -29,13 +29,17 @@ pub struct TaskDetail {
     pub after: Vec<TaskId>,
     /// The conversations that its attempts reported, in order, whether or not their starts were recorded.
     pub talks: Vec<TalkSession>,
+    /// The token of its last lease before it began from scratch; 0: it never did. What was said until then is history.
+    pub scratch_token: u64,
 }
 
 impl TaskDetail {
-    /// The last conversation that an attempt before the lease with this token reported: the one to resume.
+    /// The last conversation that an attempt before the lease with this token reported: the one to resume. None if the task began
+    /// from scratch since.
     #[must_use]
     pub fn session_before(&self, token: u64) -> Option<&str> {
-        let earlier = self.talks.iter().rev().find(|talk| talk.token < token);
+        let earlier =
+            self.talks.iter().rev().find(|talk| talk.token > self.scratch_token && talk.token < token);
         earlier.map(|talk| talk.session.as_str())
     }
 }

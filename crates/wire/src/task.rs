@@ -281,7 +281,7 @@ impl Detail {
     /// Builds the view of a task, what throttles it, and what its attempts left.
     #[must_use]
     pub fn new(found: &TaskDetail, held: Option<ThrottleView>, mut remains: AttemptRemains) -> Self {
-        let TaskDetail { task, attempts, steps, after, talks: _ } = found;
+        let TaskDetail { task, attempts, steps, after, talks: _, scratch_token: _ } = found;
         let attempt = |attempt: &Attempt| AttemptView::new(attempt, &mut remains);
         Self {
             summary: Summary { error: ErrorView::of(task), ..Summary::from(task) },

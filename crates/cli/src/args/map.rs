@@ -186,7 +186,14 @@ pub(crate) enum JobCommand {
     Cancel(JobName),
     /// Retry the failed items of a job
     #[command(after_help = "Example: ostler job retry-failed gzip")]
-    RetryFailed(JobName),
+    RetryFailed {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// Discard saved steps, and begin new conversations with agents
+        #[arg(long)]
+        from_scratch: bool,
+    },
     /// Remove a job that is not running, with its tasks and their results
     #[command(after_help = "Example: ostler job rm gzip")]
     Rm(JobName),

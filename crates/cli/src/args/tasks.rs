@@ -280,7 +280,7 @@ pub(crate) struct Retry {
     /// Enqueue a copy instead; completed tasks can only be run again this way
     #[arg(long, conflicts_with = "from_scratch")]
     pub(crate) again: bool,
-    /// Discard the saved steps
+    /// Discard the saved steps, and begin a new conversation with an agent
     #[arg(long)]
     pub(crate) from_scratch: bool,
     /// A new payload: JSON, @FILE, or - for standard input
@@ -306,7 +306,7 @@ pub(crate) enum DeadCommand {
     Replay {
         #[command(flatten)]
         select: DeadSelect,
-        /// Discard the saved steps
+        /// Discard the saved steps, and begin a new conversation with an agent
         #[arg(long)]
         from_scratch: bool,
         /// A new payload: JSON, @FILE, or - for standard input

@@ -4,6 +4,7 @@ use ostler_core::JobId;
 use ostler_ops::jobs::plan::add;
 use ostler_ops::jobs::{self, JobRunner, manage, pilot};
 use ostler_store::Store;
+use ostler_store::calls::StepsOnReplay;
 use ostler_wire::job::{JobAction, JobActionView};
 
 use super::Console;
@@ -53,8 +54,9 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             done(console, &manage::set_concurrency(store, &name.job, concurrency).await?)?;
         }
         JobCommand::Cancel(name) => done(console, &manage::cancel(store, &name.job).await?)?,
-        JobCommand::RetryFailed(name) => {
-            let answer = manage::retry_failed(store, &name.job).await?;
+        JobCommand::RetryFailed { job: name, from_scratch } => {
+            let steps = if from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
+            let answer = manage::retry_failed(store, &name.job, steps).await?;
             done(console, &answer)?;
             if answer.tasks > 0 {
                 hint(store, jobs::find(store, &name.job).await?.job.id).await?;

@@ -116,6 +116,35 @@ fn a_finished_conversation_is_continued_with_another_prompt() {
 }
 
 #[test]
+fn a_retry_from_scratch_begins_a_new_conversation_with_the_whole_prompt() {
+    let place = place("max_iterations = 4");
+    let _node = up(&place);
+    let gate = place.folder().join("gate");
+    let prompt = format!("[[gate {}]]", gate.display());
+    let id = submit(&place, &prompt, &[]);
+    let first = logged(&place, "waits");
+    place.done(["cancel", &id]);
+    let ended = |state: &str| {
+        until(state, || {
+            let task = place.json(["show", &id]);
+            (task["state"] == state).then_some(task)
+        })
+    };
+    ended("cancelled");
+    place.write("gate", "");
+    place.done(["retry", &id, "--from-scratch"]);
+    let task = ended("completed");
+    assert_eq!(task["output"], format!("Prompts: 1, last: {prompt}"));
+    let attempts = task["attempts"].as_array().expect("a list");
+    assert_eq!(attempts[0]["session_id"], first["session"]);
+    assert_ne!(attempts[1]["session_id"], first["session"]);
+    let costs: Vec<f64> = attempts.iter().filter_map(|one| one["cost_usd"].as_f64()).collect();
+    assert_eq!(costs.len(), 2, "what was spent is kept: {task}");
+    let shown = place.done(["logs", &id]);
+    assert!(!shown.contains("resumes the conversation"), "{shown}");
+}
+
+#[test]
 fn a_cancelled_task_ends_its_agent() {
     let place = place("");
     let _node = up(&place);

@@ -361,7 +361,9 @@ impl MemoryState {
             self.task(slot).payload.clone_from(payload);
         }
         if how.steps == StepsOnReplay::Drop {
-            self.entry(slot).steps.clear();
+            let entry = self.entry(slot);
+            entry.steps.clear();
+            entry.scratch_token = entry.task.token;
         }
         self.arrive(slot, now, Wait::Replayed);
         self.log(slot, replay_event());

@@ -65,6 +65,7 @@ impl MemoryState {
             steps: entry.steps.clone(),
             after: entry.after.iter().map(|slot| self.entries[slot].task.id).collect(),
             talks: entry.talks().collect(),
+            scratch_token: entry.scratch_token,
         })
     }
 

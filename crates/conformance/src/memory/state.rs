@@ -40,6 +40,8 @@ pub(super) struct TaskEntry {
     pub(super) held: HeldUntil,
     /// The key that it holds until its end, or held: another task may have it since.
     pub(super) end_key: Option<String>,
+    /// The token of its last lease before it began from scratch.
+    pub(super) scratch_token: u64,
     /// Its unfinished dependencies.
     pub(super) after: BTreeSet<Slot>,
     pub(super) on_failed: OnFailed,
@@ -201,6 +203,7 @@ impl MemoryState {
             conversations: BTreeMap::new(),
             held: HeldUntil::Removed,
             end_key: None,
+            scratch_token: 0,
             after,
             on_failed,
             awaited,

@@ -61,12 +61,14 @@ impl MemoryState {
         self.entries.iter().find(|(_, entry)| has_key(&entry.task)).map(|(slot, _)| *slot)
     }
 
-    /// Replaces the content of a queued task by that of a new one, as if it had just been enqueued. Its steps belong to other work.
+    /// Replaces the content of a queued task by that of a new one, as if it had just been enqueued. Its steps and its conversation
+    /// belong to other work.
     /// Its dependencies stay, so that no task comes to depend on itself.
     fn take_over(&mut self, slot: Slot, new: &NewTask) {
         let run_at = new.run_at.unwrap_or(self.now);
         let entry = self.entry(slot);
         entry.steps.clear();
+        entry.scratch_token = entry.task.token;
         let task = &mut entry.task;
         let before = task.limit_key.clone();
         task.kind.clone_from(&new.kind);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, EventKind, Outcome, Readiness, State, StateName, Wait};
+use ostler_core::{ErrorClass, EventBody, EventKind, Outcome, Overrides, Readiness, State, StateName, Wait};
 
 use super::super::scene::{Scene, TICK, failure, invalid, one};
 use super::runner::cases;
-use ostler_store::LeaseRef;
 use ostler_store::calls::{Finished, NewStep, QueueChange, Replay, ReplayAnswer, StepsOnReplay};
+use ostler_store::{Lease, LeaseRef};
 
 cases![
     a_dead_letter_is_queued_again,
@@ -22,6 +22,8 @@ cases![
     replays_are_answered_one_by_one,
     another_payload_is_taken_by_what_is_replayed_only,
     steps_stay_or_go_as_asked,
+    a_conversation_is_resumed_unless_the_replay_is_from_scratch,
+    a_waiting_task_can_begin_from_scratch_too,
     a_full_queue_does_not_stop_a_replay,
     a_replay_goes_to_the_end_of_the_queue,
     a_replayed_task_keeps_its_token_rising,
@@ -180,6 +182,56 @@ async fn steps_stay_or_go_as_asked(s: &Scene) {
     }
 }
 
+/// Fails the task of a lease that has a conversation.
+async fn failed_talk(s: &Scene, lease: Lease, session: &str, class: ErrorClass) {
+    let session = EventBody::Session { id: session.to_owned() };
+    s.store.append(lease.as_ref(), vec![session]).await.expect("append answers");
+    s.finish(lease, failure(class)).await;
+}
+
+async fn a_conversation_is_resumed_unless_the_replay_is_from_scratch(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    failed_talk(s, lease, "s-1", ErrorClass::Permanent).await;
+    s.replay(id).await;
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), Some("s-1"));
+    s.finish(lease, failure(ErrorClass::Permanent)).await;
+    let from_scratch = Replay { steps: StepsOnReplay::Drop, payload: None };
+    let answers = s.store.replay(vec![id], from_scratch).await;
+    assert_eq!(answers, Ok(vec![ReplayAnswer::Requeued]));
+    let lease = s.run(node).await;
+    let shown = s.show(id).await;
+    assert_eq!(shown.session_before(lease.as_ref().token), None);
+    assert_eq!(shown.talks.len(), 1, "what was said stays known");
+    // Its next life has conversations of its own, over a plain replay and an amendment.
+    failed_talk(s, lease, "s-2", ErrorClass::Permanent).await;
+    s.replay(id).await;
+    let overrides = Overrides { attempts: Some(9), ..Overrides::NONE };
+    s.store.amend(id, overrides).await.expect("amend answers");
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), Some("s-2"));
+    s.finish(lease, Outcome::HandedBack).await;
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), Some("s-2"));
+}
+
+async fn a_waiting_task_can_begin_from_scratch_too(s: &Scene) {
+    let node = s.join().await;
+    let lease = s.running(node).await;
+    let id = lease.task();
+    failed_talk(s, lease, "s-1", ErrorClass::Transient).await;
+    let from_scratch = Replay { steps: StepsOnReplay::Drop, payload: None };
+    assert_eq!(s.store.replay(vec![id], from_scratch).await, Ok(vec![ReplayAnswer::Hastened]));
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), None);
+    // A claim that ends without an attempt changes nothing of it.
+    s.finish(lease, Outcome::HandedBack).await;
+    let lease = s.run(node).await;
+    assert_eq!(s.show(id).await.session_before(lease.as_ref().token), None);
+}
+
 async fn a_full_queue_does_not_stop_a_replay(s: &Scene) {
     let node = s.join().await;
     let dead = s.dead_letter(node).await;
@@ -214,7 +266,7 @@ async fn a_lease_of_the_former_life_is_lost(s: &Scene) {
     s.finish(lease, failure(ErrorClass::Permanent)).await;
     s.replay(kept.task).await;
     let before = s.picture().await;
-    let answer = s.finish(ostler_store::Lease::granted(kept), Outcome::Success).await;
+    let answer = s.finish(Lease::granted(kept), Outcome::Success).await;
     assert_eq!(answer, Finished::LeaseLost);
     assert_eq!(s.picture().await, before);
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, KeyHold, OnConflict, Outcome, Overrides, Priority, Readiness, State, StateName, TaskId, Wait,
+    ErrorClass, EventBody, KeyHold, OnConflict, Outcome, Overrides, Priority, Readiness, State, StateName,
+    TaskId, Wait,
 };
 
 use super::super::scene::{KIND, QUEUE, Scene, TICK, failure};
@@ -334,6 +335,8 @@ async fn a_replacement_is_counted_from_the_beginning(s: &Scene) {
     let lease = s.run(node).await;
     let step = NewStep { name: "fetched".to_owned(), value: "1".to_owned() };
     assert_eq!(s.store.save_step(lease.as_ref(), step).await, Ok(Saved::Recorded));
+    let session = EventBody::Session { id: "s-1".to_owned() };
+    s.store.append(lease.as_ref(), vec![session]).await.expect("append answers");
     s.finish(lease, failure(ErrorClass::Crash)).await;
     assert_eq!((s.task(id).await.failures, s.task(id).await.crashes), (1, 1));
     assert_eq!(ask(s, replacing(s)).await, Enqueued::Replaced(id));
@@ -343,6 +346,7 @@ async fn a_replacement_is_counted_from_the_beginning(s: &Scene) {
     assert_eq!((shown.task.runs, shown.attempts.len()), (1, 1), "what happened is kept");
     let claimed = s.claim(node, 1).await.remove(0);
     assert_eq!((claimed.payload.as_str(), claimed.attempt), ("\"new\"", 2));
+    assert_eq!(s.show(id).await.session_before(claimed.lease.as_ref().token), None, "it was of other work");
 }
 
 async fn a_replacement_holds_the_key_from_now_on(s: &Scene) {

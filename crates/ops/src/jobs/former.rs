@@ -2,7 +2,7 @@
 
 use ostler_core::{JobId, StateName};
 use ostler_store::Store;
-use ostler_store::calls::QueueChange;
+use ostler_store::calls::{QueueChange, StepsOnReplay};
 use ostler_store::jobs::{JobChange, JobRecord, queue_of};
 use ostler_wire::job::JobState;
 
@@ -112,7 +112,8 @@ pub async fn choose(
 async fn resume(store: &dyn Store, found: &JobRecord) -> Result<usize, OpsError> {
     let id = found.job.id;
     store.change_job(id, JobChange::Reopen).await?;
-    let again = replay_tasks(store, id, &[StateName::Failed, StateName::Cancelled]).await?;
+    let undone = [StateName::Failed, StateName::Cancelled];
+    let again = replay_tasks(store, id, &undone, StepsOnReplay::Keep).await?;
     // A pilot whose items have ended waits on: only an approval resumes it.
     let waits = pilot::state(store, found).await? == PilotState::Waiting && again == 0;
     if found.paused.is_some() && !waits {

@@ -1,7 +1,7 @@
 //! Jobs as a whole: pause, resume, cancel, retry and remove.
 
 use ostler_core::{Budget, Cost, JobId, StateName, TaskId};
-use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer};
+use ostler_store::calls::{Prune, QueueChange, Replay, ReplayAnswer, StepsOnReplay};
 use ostler_store::jobs::{JobAnswer, JobChange, queue_of};
 use ostler_store::views::Filter;
 use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store, release_all_dependents};
@@ -82,11 +82,15 @@ pub async fn cancel(store: &dyn Store, name: &str) -> Result<JobActionView, OpsE
 ///
 /// # Errors
 /// When there is no such job.
-pub async fn retry_failed(store: &dyn Store, name: &str) -> Result<JobActionView, OpsError> {
+pub async fn retry_failed(
+    store: &dyn Store,
+    name: &str,
+    steps: StepsOnReplay,
+) -> Result<JobActionView, OpsError> {
     let record = find(store, name).await?;
     let id = record.job.id;
     store.change_job(id, JobChange::Reopen).await?;
-    let tasks = replay_tasks(store, id, &[StateName::Failed]).await?;
+    let tasks = replay_tasks(store, id, &[StateName::Failed], steps).await?;
     // The items of a pilot run again; the others wait on.
     if tasks > 0 && record.paused.as_deref() == Some(PAUSED) {
         store.configure(&queue_of(id), vec![QueueChange::Resume]).await?;
@@ -148,11 +152,16 @@ pub async fn cancel_tasks(store: &dyn Store, job: JobId) -> Result<usize, OpsErr
 ///
 /// # Errors
 /// When the store cannot be written.
-pub async fn replay_tasks(store: &dyn Store, job: JobId, states: &[StateName]) -> Result<usize, OpsError> {
+pub async fn replay_tasks(
+    store: &dyn Store,
+    job: JobId,
+    states: &[StateName],
+    steps: StepsOnReplay,
+) -> Result<usize, OpsError> {
     let mut count = 0;
     for state in states {
         for ids in tasks(store, job, *state).await?.chunks(MAX_PAGE) {
-            let answers = store.replay(ids.to_vec(), Replay::default()).await?;
+            let answers = store.replay(ids.to_vec(), Replay { steps, payload: None }).await?;
             count += answers.iter().filter(|answer| **answer == ReplayAnswer::Requeued).count();
         }
     }

@@ -7,7 +7,7 @@ use ostler_ops::jobs::results::JobResults;
 use ostler_ops::jobs::{FailedItem, ItemPayload, JobRunner, JobSpec, ServedBy, find, manage, show};
 use ostler_ops::{Missing, Refusal};
 use ostler_store::Store as _;
-use ostler_store::calls::NewTask;
+use ostler_store::calls::{NewTask, StepsOnReplay};
 use ostler_store::jobs::{NewJob, queue_of};
 use ostler_wire::bytes::ByteString;
 use ostler_wire::job::{JobAction, JobState};
@@ -71,7 +71,8 @@ async fn a_cancelled_job_has_no_open_task_and_a_retry_runs_the_failed_ones() {
     let cancelled = manage::cancel(world.store(), "gzip").await.expect("it is cancelled");
     assert_eq!((cancelled.done, cancelled.tasks), (JobAction::Cancelled, 2));
     assert_eq!(JobState::of(&find(world.store(), "gzip").await.expect("it is there")), JobState::Cancelled);
-    let retried = manage::retry_failed(world.store(), "gzip").await.expect("it is retried");
+    let retried =
+        manage::retry_failed(world.store(), "gzip", StepsOnReplay::Keep).await.expect("it is retried");
     assert_eq!((retried.done, retried.tasks), (JobAction::Retried, 1));
     assert_eq!(world.state(ids[0]).await, Some(StateName::Queued));
 }

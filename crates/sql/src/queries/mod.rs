@@ -30,9 +30,8 @@ pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<T
         TaskRef::Id(id) => snapshot.row(BY_ID, params![id]).await?,
         TaskRef::Key { queue, key } => snapshot.row(BY_KEY, params![queue, key]).await?,
     };
-    let Some(FoundTask { slot, mut task, .. }) = found.map(|row| found_from(&row)).transpose()? else {
-        return Ok(None);
-    };
+    let Some(found) = found.map(|row| found_from(&row)).transpose()? else { return Ok(None) };
+    let FoundTask { slot, mut task, scratch_token, .. } = found;
     if task.output.is_none() && task.state.name() == StateName::Completed {
         let long = chunks::read_str(snapshot, slot, chunks::OUTPUT, usize::MAX).await?;
         task.output = long.map(|(output, _)| output);
@@ -49,7 +48,7 @@ pub async fn show<S: Snapshot>(snapshot: &S, which: &TaskRef) -> Result<Option<T
     }
     let after = snapshot.rows(AFTER, params![slot]).await?;
     let after = after.iter().map(|row| row.get(0).map(TaskId)).collect::<Result<_, _>>()?;
-    Ok(Some(TaskDetail { task, attempts, steps, after, talks }))
+    Ok(Some(TaskDetail { task, attempts, steps, after, talks, scratch_token }))
 }
 
 async fn attempts<S: Snapshot>(snapshot: &S, slot: i64) -> Result<Vec<Attempt>, S::Error> {
