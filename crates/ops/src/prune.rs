@@ -1,9 +1,11 @@
 //! Pruning: removes finished tasks past their retention, and rows without a task.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use ostler_core::TaskId;
 use ostler_store::calls::{Prune, Retention};
-use ostler_store::{MAX_MAINTENANCE_BATCH, Store};
+use ostler_store::{MAX_MAINTENANCE_BATCH, MAX_PAGE, Store};
 use ostler_wire::action::PrunedTasks;
 
 use crate::error::OpsError;
@@ -25,4 +27,18 @@ pub async fn prune(store: &dyn Store, keep: Retention, strays: Duration) -> Resu
         }
     }
     Ok(removed)
+}
+
+/// Those of these tasks that the store does not have any more, asked in batches.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn gone(store: &dyn Store, tasks: Vec<TaskId>) -> Result<HashSet<TaskId>, OpsError> {
+    let mut gone: HashSet<TaskId> = tasks.iter().copied().collect();
+    for batch in tasks.chunks(MAX_PAGE) {
+        for found in store.existing(batch.to_vec()).await? {
+            gone.remove(&found);
+        }
+    }
+    Ok(gone)
 }

@@ -493,6 +493,11 @@ impl Store for Postgres {
         read.await
     }
 
+    async fn existing(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskId>, Error> {
+        check_len("tasks", tasks.len(), MAX_PAGE)?;
+        self.transactor.look(&tasks, |conn, tasks| Box::pin(ostler_sql::queries::existing(conn, tasks))).await
+    }
+
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
         check_len("events", query.limit, MAX_PAGE)?;
         let asked = (task, query);

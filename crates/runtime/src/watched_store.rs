@@ -256,6 +256,10 @@ impl Store for WatchedStore {
         self.watch(verb("find_ids", Proof::Read, Input::Own), self.store.find_ids(part, limit)).await
     }
 
+    async fn existing(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskId>, Error> {
+        self.watch(verb("existing", Proof::Read, Input::Own), self.store.existing(tasks)).await
+    }
+
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
         self.watch(verb("read_events", Proof::Read, Input::Own), self.store.read_events(task, query)).await
     }

@@ -461,6 +461,11 @@ impl Store for Sqlite {
         self.readers.read(read).await
     }
 
+    async fn existing(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskId>, Error> {
+        check_len("tasks", tasks.len(), MAX_PAGE)?;
+        self.readers.read(move |conn| poll_now(ostler_sql::queries::existing(&ReadView(conn), &tasks))).await
+    }
+
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
         check_len("events", query.limit, MAX_PAGE)?;
         self.readers.read(move |conn| poll_now(ostler_sql::events::read(&ReadView(conn), task, query))).await

@@ -201,6 +201,9 @@ pub trait Store: Send + Sync {
     /// the [`MAX_ID_SCAN`](crate::MAX_ID_SCAN) highest ids are looked at, and no more.
     async fn find_ids(&self, part: IdPart, limit: usize) -> Result<FoundIds, Error>;
 
+    /// Those of these tasks that exist, in the order asked.
+    async fn existing(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskId>, Error>;
+
     /// Events of a task, in order. Returns fewer than the limit when their texts are long ([`MAX_READ_BYTES`](crate::MAX_READ_BYTES)), and
     /// none only if there are no more. Finding events that are not log lines or progress does not require a scan of a long log.
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error>;

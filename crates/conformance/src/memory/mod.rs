@@ -290,6 +290,12 @@ impl Store for Memory {
         Ok(self.write(|book| book.find_ids(part, limit)))
     }
 
+    async fn existing(&self, tasks: Vec<TaskId>) -> Result<Vec<TaskId>, Error> {
+        check_len("tasks", tasks.len(), MAX_PAGE)?;
+        let book = self.lock();
+        Ok(tasks.into_iter().filter(|task| book.slot_of(*task).is_some()).collect())
+    }
+
     async fn read_events(&self, task: TaskId, query: EventQuery) -> Result<Vec<Event>, Error> {
         check_len("events", query.limit, MAX_PAGE)?;
         Ok(self.lock().read_events(task, query))

@@ -213,6 +213,7 @@ const SAID: &[Row<Op>] = &[
     (20, "list what matches", Drawer::list),
     (20, "show", |d| Op::ShowId(d.task())),
     (20, "show by key", |d| Op::ShowKey { queue: d.queue(), key: d.below(UNIQUE_KEYS.len()) }),
+    (20, "ask which tasks exist", |d| Op::Existing(d.some_tasks())),
     (20, "find ids", |d| Op::FindIds { task: d.task(), len: 4 + d.below(6), limit: 1 + d.below(3) }),
     (20, "read events", |d| Op::ReadEvents { task: d.task(), after: d.below(4) as u64, limit: d.below(4) }),
     (20, "survey", |_| Op::Survey),

@@ -115,6 +115,7 @@ pub(super) enum Op {
     ShowId(usize),
     ShowKey { queue: usize, key: usize },
     FindIds { task: usize, len: usize, limit: usize },
+    Existing(Vec<usize>),
     ReadEvents { task: usize, after: u64, limit: usize },
     Survey,
     Now,

@@ -195,6 +195,7 @@ impl Speaker {
                 let part = if len % 2 == 0 { &text[..*len] } else { &text[text.len() - len..] };
                 plain(store.find_ids(part.parse().expect("a part of an id"), *limit).await)
             }
+            Op::Existing(numbers) => plain(store.existing(tasks(numbers)).await),
             Op::ReadEvents { task, after, limit } => {
                 let query = EventQuery { after: *after, limit: *limit, ..EventQuery::default() };
                 plain(store.read_events(self.names.task(*task), query).await)

@@ -2,8 +2,9 @@
 
 use ostler_core::{EventBody, Outcome, TaskId};
 
-use super::super::scene::Scene;
+use super::super::scene::{Scene, invalid};
 use super::runner::cases;
+use ostler_store::MAX_PAGE;
 use ostler_store::calls::{NewStep, NewTask, Prune};
 use ostler_store::views::{FoundIds, IdScan, TaskRef};
 
@@ -13,6 +14,7 @@ cases![
     a_pruned_task_is_not_there,
     a_task_is_found_by_the_beginning_and_by_the_end_of_its_id,
     no_more_ids_are_found_than_were_asked_for,
+    which_of_many_tasks_exist_is_answered_in_their_order,
 ];
 
 async fn an_unknown_task_is_not_there(s: &Scene) {
@@ -41,6 +43,17 @@ async fn a_pruned_task_is_not_there(s: &Scene) {
     let id = s.completed(node).await;
     s.store.prune(Prune::Tasks(vec![id])).await.expect("prune answers");
     assert!(s.find(id).await.is_none());
+}
+
+async fn which_of_many_tasks_exist_is_answered_in_their_order(s: &Scene) {
+    let node = s.join().await;
+    let pruned = s.completed(node).await;
+    s.store.prune(Prune::Tasks(vec![pruned])).await.expect("prune answers");
+    let (ended, queued, unknown) = (s.completed(node).await, s.add().await, s.task_id());
+    let asked = vec![queued, unknown, pruned, ended, queued];
+    assert_eq!(s.store.existing(asked).await, Ok(vec![queued, ended, queued]));
+    assert_eq!(s.store.existing(Vec::new()).await, Ok(Vec::new()));
+    invalid("too many tasks", s.store.existing(vec![queued; MAX_PAGE + 1]).await);
 }
 
 /// Adds a task with this id.

@@ -1,4 +1,4 @@
-//! Ids by their beginning or end.
+//! Ids by their beginning or end, and whether they exist.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +12,19 @@ use crate::value::Row;
 
 /// Ids read by one statement of a scan.
 const CHUNK: usize = 5_000;
+
+/// Those of these tasks that exist.
+///
+/// # Errors
+/// When a statement fails.
+pub async fn existing<S: Snapshot>(snapshot: &S, tasks: &[TaskId]) -> Result<Vec<TaskId>, S::Error> {
+    let mut found = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let row = snapshot.row("SELECT uid FROM ostler.task WHERE uid = $1", params![task]).await?;
+        found.extend(row.map(|_| *task));
+    }
+    Ok(found)
+}
 
 /// Tasks whose id begins or ends with this, the highest first. The end of an id is random: an index on it would cost every insert, so
 /// the highest ids are scanned instead, which are those of the newest tasks.

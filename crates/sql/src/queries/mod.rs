@@ -18,7 +18,7 @@ use crate::task::{BY_ID, BY_KEY, FoundTask, found_from};
 use crate::tx::Snapshot;
 use crate::value::Row;
 
-pub use find_ids::find_ids;
+pub use find_ids::{existing, find_ids};
 pub use list::{ListCall, list};
 
 /// One task with its attempts, its steps, and the tasks that it still waits for.
