@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_config::{
-    BuildContext, BuildError, FindingLevel, FoundValue, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
-    PoolSpec, Section, TaskBudgets,
+    BuildContext, BuildError, FindingLevel, FoundValue, LeftoverKeeper, PoolCommon, PoolDefaults,
+    PoolFinding, PoolKind, PoolSpec, Section, StoreMark, TaskBudgets,
 };
 use ostler_core::{Overrides, Timestamp};
 use ostler_exec::{Executor, is_variable_name};
@@ -16,6 +16,7 @@ use ostler_process::{MAX_LOG_BYTES, SUPERVISOR, children};
 use regex::Regex;
 
 use crate::dialect::Dialect;
+use crate::executor::keeper::HomeKeeper;
 use crate::executor::login::{Login, node_env};
 use crate::executor::payload::{DENIALS, PERMISSIONS, TURNS};
 use crate::executor::probe::program_version;
@@ -98,7 +99,7 @@ impl PoolKind for AgentKind {
             extra: texts(section, "extra", "[\"--flag=value\"]"),
             environment: children::environment(pool, section, default.environment.clone()),
             secrets: pool.secrets.clone(),
-            folders: children::folders(pool.name, section),
+            folders: children::folders_or_worktrees(pool.name, section, None),
             config_folders: text(section, "config_folders").map(PathBuf::from),
             cost_pattern: pattern(section, "cost_pattern"),
             session_pattern: pattern(section, "session_pattern"),
@@ -116,6 +117,10 @@ impl PoolKind for AgentKind {
 
     fn reference(&self) -> &'static str {
         include_str!("kind.toml")
+    }
+
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
+        HomeKeeper::usual().map(|keeper| Arc::new(keeper) as _).into_iter().collect()
     }
 }
 
@@ -195,7 +200,8 @@ impl PoolSpec for AgentPolicy {
             ),
             advice: "Leave them out",
         });
-        schema.into_iter().chain(everything).chain(patterns).collect()
+        let worktrees = children::worktree_finding(pool, &self.folders);
+        schema.into_iter().chain(everything).chain(patterns).chain(worktrees).collect()
     }
 
     async fn examine(&self, pool: &str) -> Vec<PoolFinding> {
@@ -225,6 +231,11 @@ impl PoolSpec for AgentPolicy {
         }
     }
 
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
+        let folder = self.config_folders.iter().cloned();
+        folder.map(|folder| Arc::new(HomeKeeper::new(folder)) as _).collect()
+    }
+
     fn account(&self) -> Option<String> {
         // The account of a program that is not known is not known either.
         self.dialect.login().map(|_| Login::of(self, &node_env).account(self.dialect))
@@ -232,7 +243,9 @@ impl PoolSpec for AgentPolicy {
 
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
         let supervisor = context.need::<Supervisor>(SUPERVISOR)?.clone();
-        let agents = AgentExecutor::new(supervisor, self.clone(), now);
+        let mut policy = self.clone();
+        policy.folders.mark = context.resources.get::<StoreMark>().cloned();
+        let agents = AgentExecutor::new(supervisor, policy, now);
         Ok(Arc::new(agents.map_err(|error| BuildError::new(error.to_string()))?))
     }
 }

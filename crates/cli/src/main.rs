@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
+mod leftovers;
 mod log;
 mod map;
 mod pool_kinds;

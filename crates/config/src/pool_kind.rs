@@ -13,6 +13,7 @@ use ostler_core::price::PriceTable;
 use ostler_core::{Cost, Overrides};
 use ostler_exec::{Executor, Resources, Secrets};
 
+use crate::leftovers::LeftoverKeeper;
 use crate::section::Section;
 
 /// A kind of pool.
@@ -33,6 +34,11 @@ pub trait PoolKind: Send + Sync {
 
     /// Its part of the commented default file: an example pool, with every key of its own.
     fn reference(&self) -> &'static str;
+
+    /// Owners of what pools of this kind keep for tasks in the user's state folder, also pools that a config no longer has.
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
+        Vec::new()
+    }
 }
 
 /// Defaults of the keys that all pools share.
@@ -193,6 +199,11 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
     /// What is wrong on this machine, for `ostler doctor`: a login that is missing, a service that does not answer. It changes
     /// nothing, and has some seconds.
     async fn examine(&self, _pool: &str) -> Vec<PoolFinding> {
+        Vec::new()
+    }
+
+    /// Owners of what it keeps for tasks elsewhere.
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
         Vec::new()
     }
 

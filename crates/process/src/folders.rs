@@ -6,13 +6,16 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ostler_core::{ErrorClass, Failure};
-use ostler_exec::Work;
+use ostler_config::StoreMark;
+use ostler_core::{ErrorClass, EventBody, Failure};
+use ostler_exec::{EventSender, Work};
 use rustix::fs::{Mode, fstat, mkdirat, stat};
 use rustix::io::Errno;
 
 use crate::links;
 use crate::sandbox::SandboxInstance;
+use crate::supervisor::Supervisor;
+use crate::worktrees::{self, RecordLock, Worktrees};
 
 /// Where the children of a pool work, unless a task was submitted with a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub struct Folders {
     /// The parent of the tasks' folders, each named after its task. A folder is created for the first attempt, later ones
     /// find its contents, and it is never removed. It belongs to the pool alone.
     pub each: Option<PathBuf>,
+    /// Each of them is a git worktree. It is removed after its task, if it is clean.
+    pub worktrees: Option<Worktrees>,
+    /// The store that the tasks are in.
+    pub mark: Option<StoreMark>,
     /// Paths that sandboxed children may change, those of other pools too. Links in them are not followed for any task.
     pub guarded: Vec<PathBuf>,
 }
@@ -41,6 +48,8 @@ pub struct TaskFolder {
     pub path: String,
     /// The folder itself, wherever the path leads later.
     pub opened: Arc<OwnedFd>,
+    /// Keeps the worktree from being removed.
+    _lock: Option<Arc<RecordLock>>,
 }
 
 /// Which links are followed in the path of a folder that a task was submitted with.
@@ -66,6 +75,8 @@ impl Links {
 #[derive(Debug)]
 pub struct TaskFolders {
     each: Option<PathBuf>,
+    worktrees: Option<Worktrees>,
+    mark: Option<StoreMark>,
     guarded: Vec<PathBuf>,
     links: Links,
     /// The parent of the tasks' folders, opened on first use.
@@ -75,8 +86,30 @@ pub struct TaskFolders {
 impl TaskFolders {
     #[must_use]
     pub fn new(folders: &Folders, links: Links) -> Self {
-        let Folders { start: _, each, guarded } = folders.clone();
-        Self { each, guarded, links, root: Mutex::default() }
+        let Folders { start: _, each, worktrees, mark, guarded } = folders.clone();
+        Self { each, worktrees, mark, guarded, links, root: Mutex::default() }
+    }
+
+    /// Returns the task's folder, if it has one. Creates it where needed: a worktree is made by git, as a child of this supervisor.
+    ///
+    /// # Errors
+    /// When there is none, and the task cannot run without it.
+    pub async fn open(
+        &self,
+        work: &Work,
+        supervisor: &Supervisor,
+        events: &EventSender,
+    ) -> Result<Option<TaskFolder>, Failure> {
+        let (Some(worktrees), Some(each), None) = (&self.worktrees, &self.each, &work.folder) else {
+            return self.own(work);
+        };
+        let path = each.join(work.task.to_string());
+        let opened = worktrees::open(worktrees, &path, work.task, self.mark.as_ref(), supervisor).await?;
+        if let Some(commit) = opened.made_at {
+            events.say(EventBody::line(format!("works in the new worktree {} at {commit}", path.display())));
+        }
+        let folder = self.own(work)?;
+        Ok(folder.map(|folder| TaskFolder { _lock: Some(Arc::new(opened.lock)), ..folder }))
     }
 
     /// Returns the task's folder, if it has one. Creates it where needed.
@@ -86,7 +119,7 @@ impl TaskFolders {
     pub fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         if let Some(path) = &work.folder {
             let opened = self.given(Path::new(path))?;
-            return Ok(Some(TaskFolder { path: path.clone(), opened }));
+            return Ok(Some(TaskFolder { path: path.clone(), opened, _lock: None }));
         }
         let Some((root, each)) = self.root()? else { return Ok(None) };
         let name = work.task.to_string();
@@ -107,7 +140,7 @@ impl TaskFolders {
         })?;
         let path = folder.to_str().map(ToOwned::to_owned);
         let path = path.ok_or_else(|| refused(ErrorClass::Permanent, "its name is not UTF-8".to_owned()))?;
-        Ok(Some(TaskFolder { path, opened: Arc::new(opened) }))
+        Ok(Some(TaskFolder { path, opened: Arc::new(opened), _lock: None }))
     }
 
     /// Returns the parent of the tasks' folders, if there is one. Creates it where needed.

@@ -6,6 +6,7 @@
 //! - [`Process`]: the executor of long-lived workers in any language, over a socket.
 //! - [`CommandKind`], [`ProcessKind`]: how a pool of either is read from the config. [`children`]: keys that other kinds of children
 //!   share. [`injection`]: data in program text.
+//! - [`Worktrees`]: a git worktree for each task.
 //! - [`descriptors`]: file descriptor limits.
 //! - [`Gauge`]: memory pressure.
 //!
@@ -27,6 +28,7 @@ mod stall;
 pub mod supervisor;
 mod walk;
 mod worker;
+mod worktrees;
 
 pub use argument::Argument;
 pub use command::verdict::not_spawned;
@@ -38,3 +40,4 @@ pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
 pub use lines::{Lines, Tail};
 pub use memory::Gauge;
 pub use worker::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};
+pub use worktrees::{WorktreeKeeper, Worktrees, usual_folder as usual_worktrees};

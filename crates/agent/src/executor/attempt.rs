@@ -65,7 +65,9 @@ impl<'a> AgentAttempt<'a> {
         self.priced(&task)?;
         let ready = self.within(self.executor.ready()).await?;
         ready.map_err(|error| AttemptResult::failed_with(ErrorClass::QueueStop, error.to_string()))?;
-        let own = self.executor.folders.own(self.work).map_err(AttemptResult::failed)?;
+        let (supervisor, events) = (&self.executor.supervisor, &self.control.events);
+        let own = self.within(self.executor.folders.open(self.work, supervisor, events)).await?;
+        let own = own.map_err(AttemptResult::failed)?;
 
         let previous = self.within(self.control.steps.previous_session()).await?.map_err(away)?;
         let earlier = self.within(self.control.steps.earlier_conversations()).await?.map_err(away)?;
@@ -159,7 +161,14 @@ impl<'a> AgentAttempt<'a> {
             return Ok((None, Beginning { session, prompt: FirstPrompt::Whole, note: None }));
         };
         let dialect = self.executor.policy.dialect.name();
-        let asked = Asked { task: &self.task, dialect, previous, given: task.session.as_deref() };
+        let asked = Asked {
+            task: &self.task,
+            dialect,
+            previous,
+            given: task.session.as_deref(),
+            prompt: &task.prompt,
+            mark: self.executor.policy.folders.mark.as_ref(),
+        };
         let mut home = homes.open(&asked).map_err(|error| {
             let class = match &error {
                 NoHome::NotHere(_) => ErrorClass::Permanent,

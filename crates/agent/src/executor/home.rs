@@ -4,7 +4,8 @@
 //! config folder, the next attempt of a task finds its conversation on the same machine, and a conversation outlives the process, the
 //! worker and the node. An attempt holds a lock on it: agents let two processes write to one conversation.
 //!
-//! Beside the config folder there is a small record: how the conversation stands. It is written before what it says can be asked for.
+//! Beside the config folder there is a small record: how the conversation stands, and which tasks used it. It is written before what it
+//! says can be asked for. A home goes with its last task: `keeper.rs`.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -12,14 +13,17 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ostler_config::StoreMark;
 use ostler_core::{Cost, Usage};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::launch::{LaunchPlan, is_session_id};
 use crate::reason::FollowUp;
 use crate::settings::SessionStart;
 
-/// How long the home of a task is kept after its last attempt: as long as failed tasks are, which can be replayed.
+/// How long a home is kept after its last attempt if it is not known which store its tasks are in: as long as failed tasks are, which can be
+/// replayed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Homes that are looked at in one sweep.
 const MAX_SWEPT: usize = 100_000;
@@ -63,6 +67,18 @@ pub(super) struct Record {
     starts_new: bool,
     /// Usage that was seen and not reported yet.
     seen: Vec<SeenUsage>,
+    /// A digest of the prompt that the agent got: another one is sent whole.
+    prompt: Option<String>,
+    /// The tasks that used it.
+    tasks: Vec<HomeTask>,
+}
+
+/// A task that used a home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HomeTask {
+    pub(super) id: String,
+    /// The mark of the store that it is in.
+    pub(super) store: Option<String>,
 }
 
 /// Usage in a record.
@@ -141,6 +157,10 @@ pub(super) struct Asked<'a> {
     pub(super) previous: Option<&'a str>,
     /// The conversation that the payload names.
     pub(super) given: Option<&'a str>,
+    /// The prompt of the task.
+    pub(super) prompt: &'a str,
+    /// The store that the task is in.
+    pub(super) mark: Option<&'a StoreMark>,
 }
 
 impl Homes {
@@ -171,11 +191,17 @@ impl Homes {
         }
         // A record that cannot be read is none: the conversation begins anew.
         let record = std::fs::read(folder.join(RECORD)).ok();
-        let record = record.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+        let found = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        let mut record = found.clone().unwrap_or_default();
+        if found.is_some_and(|found| found.tasks.is_empty()) {
+            // An earlier version wrote no tasks. Its own task has used it, in whichever store.
+            let own = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+            record.tasks.extend(own.map(|id| HomeTask { id, store: None }));
+        }
         Ok(Home { folder, sessions, record, counted: None, _lock: lock })
     }
 
-    /// Removes homes that were not used for long.
+    /// Removes homes that were not used for long, unless they go with tasks.
     pub(super) fn sweep(&self) {
         let Ok(entries) = std::fs::read_dir(&self.0) else { return };
         for folder in entries.filter_map(Result::ok).map(|entry| entry.path()).take(MAX_SWEPT) {
@@ -184,17 +210,16 @@ impl Homes {
                 changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > KEPT)
             };
             let is_free = || File::open(folder.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
-            if is_old(&folder.join(RECORD)) && is_free() {
+            let goes_with_tasks = || {
+                let users = users_of(&folder);
+                !users.is_empty() && users.iter().all(|user| user.store.is_some())
+            };
+            if is_old(&folder.join(RECORD)) && !goes_with_tasks() && is_free() {
                 // What is left of it is removed next time.
                 let _ = std::fs::remove_dir_all(&folder);
             }
         }
-        let links = std::fs::read_dir(self.0.join(SESSIONS)).into_iter().flatten().filter_map(Result::ok);
-        for link in links.map(|entry| entry.path()).take(MAX_SWEPT) {
-            if !link.exists() {
-                let _ = std::fs::remove_file(&link);
-            }
-        }
+        forget_sessions(&self.0);
     }
 }
 
@@ -221,13 +246,22 @@ impl Home {
 
     /// Decides how the first run of an attempt begins; `fresh` is the id of a new conversation.
     pub(super) fn begin(&mut self, asked: &Asked<'_>, fresh: String) -> io::Result<Beginning> {
+        let prompt = Some(digest(asked.prompt));
+        if self.record.prompt.is_some() && self.record.prompt != prompt {
+            // The payload was replaced: what the agent has begun is another prompt.
+            self.record.begun = None;
+        }
         let beginning = self.record.beginning(asked, fresh);
         if asked.previous.is_none() {
             // A first attempt, or one from scratch.
-            let Record { session, seen, .. } = std::mem::take(&mut self.record);
-            self.record = Record { session, seen, ..Record::default() };
+            let Record { session, seen, tasks, .. } = std::mem::take(&mut self.record);
+            self.record = Record { session, seen, tasks, ..Record::default() };
         }
+        self.record.prompt = prompt;
         self.record.dialect = asked.dialect.to_owned();
+        let user = HomeTask { id: asked.task.to_owned(), store: asked.mark.map(|mark| mark.0.clone()) };
+        self.record.tasks.retain(|task| task.id != user.id);
+        self.record.tasks.push(user);
         self.save()?;
         Ok(beginning)
     }
@@ -347,6 +381,37 @@ impl Record {
     }
 }
 
+/// The tasks that used a home; none if its record cannot be read.
+pub(super) fn users_of(folder: &Path) -> Vec<HomeTask> {
+    let json = std::fs::read(folder.join(RECORD)).ok();
+    let record = json.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+    record.map(|record| record.tasks).unwrap_or_default()
+}
+
+/// The lock of a home; `None` if an attempt holds it.
+pub(super) fn lock_of(folder: &Path) -> io::Result<Option<File>> {
+    let lock = File::open(folder.join(LOCK))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes the links to homes that are gone, in the folder of a pool.
+pub(super) fn forget_sessions(pool: &Path) {
+    let links = std::fs::read_dir(pool.join(SESSIONS)).into_iter().flatten().filter_map(Result::ok);
+    for link in links.map(|entry| entry.path()).take(MAX_SWEPT) {
+        if !link.exists() {
+            let _ = std::fs::remove_file(&link);
+        }
+    }
+}
+
+fn digest(prompt: &str) -> String {
+    Sha256::digest(prompt).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
@@ -360,7 +425,8 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const ASKED: Asked<'_> = Asked { task: "T", dialect: "claude", previous: None, given: None };
+    const ASKED: Asked<'_> =
+        Asked { task: "T", dialect: "claude", previous: None, given: None, prompt: "Do it.", mark: None };
 
     fn homes() -> (tempfile::TempDir, Homes) {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,12 +1,13 @@
 //! The agent executor: an attempt is a conversation with an agent, held by one process after another under the supervisor.
 //!
 //! - `policy.rs`: the settings of a pool. `payload.rs`: those of a task. `schema.rs`: the form of an answer.
-//! - `home.rs`: where a conversation lives, and how the next attempt goes on with it. `login.rs`: whose login it uses.
+//! - `home.rs`: where a conversation lives, and how the next attempt goes on with it. `keeper.rs`: how long. `login.rs`: whose login it uses.
 //! - `attempt.rs`: one attempt. `process.rs`: one process of it. `recorder.rs`: its transcript. `verdict.rs`: what follows.
 //! - `stagger.rs`: when it starts. `probe.rs`: whether the program can be used.
 
 mod attempt;
 mod home;
+pub(crate) mod keeper;
 pub(crate) mod login;
 pub(crate) mod payload;
 mod policy;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use jiff::tz::TimeZone;
+use ostler_config::state_folder;
 use ostler_core::Timestamp;
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 use ostler_process::supervisor::Supervisor;
@@ -37,13 +39,12 @@ use crate::settings::LinePatterns;
 use crate::version::VersionError;
 use attempt::AgentAttempt;
 use home::Homes;
-use login::node_env;
 pub use policy::{AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource};
 use schema::AnswerSchema;
 use stagger::Stagger;
 
-/// The folder of all conversations, in the user's state folder.
-const STATE_FOLDER: &str = "ostler/agents";
+/// The folder of conversations, in the user's state folder.
+const AGENTS: &str = "agents";
 
 /// Executor that gives each task to an agent, whatever its kind.
 ///
@@ -107,7 +108,7 @@ impl AgentExecutor {
         };
         let homes = if policy.dialect.resumes() {
             let all =
-                policy.config_folders.clone().or_else(state_folder).ok_or(AgentPolicyError::NoFolder)?;
+                policy.config_folders.clone().or_else(usual_folder).ok_or(AgentPolicyError::NoFolder)?;
             // Agents run in other folders.
             let all = std::path::absolute(&all).unwrap_or(all);
             Some(Homes::new(all.join(children::subfolder(&policy.pool))))
@@ -140,7 +141,7 @@ impl AgentExecutor {
         self.probed.get_or_try_init(|| probe::program_version(&self.policy)).await.copied()
     }
 
-    /// Removes conversations that were not used for long: once in the life of an executor, beside its work.
+    /// Removes old conversations that do not go with tasks: once in the life of an executor, beside its work.
     fn sweep(&self) {
         if let Some(homes) = self.homes.clone()
             && !self.has_swept.swap(true, Ordering::Relaxed)
@@ -164,10 +165,9 @@ impl SchemaSource {
     }
 }
 
-fn state_folder() -> Option<PathBuf> {
-    let folder = |name| node_env(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    Some(state?.join(STATE_FOLDER))
+/// The folder of the conversations of all pools that do not say where theirs are.
+fn usual_folder() -> Option<PathBuf> {
+    Some(state_folder()?.join(AGENTS))
 }
 
 #[async_trait]

@@ -10,7 +10,7 @@ use ostler_store::calls::Retention;
 use ostler_store::{Error, ErrorKind};
 use ostler_wire::action::{BackedUp, Migrated, RestoredStore, StoreHealthView};
 
-use super::{Console, db_move};
+use super::{Console, db_move, leftovers};
 use crate::args::Db;
 use crate::config::StoreUrl;
 use crate::exit::{Code, refused};
@@ -169,6 +169,7 @@ async fn prune(
 ) -> anyhow::Result<Code> {
     let store = place.open(IfMissing::Refuse).await?;
     let removed = ostler_ops::prune::prune(store.as_ref(), keep, strays).await?;
+    leftovers::sweep(store.as_ref(), place).await?;
     console.out.answer(&removed, |_| {
         let swept = match removed.strays {
             0 => String::new(),

@@ -7,7 +7,7 @@ use ostler_store::Store;
 use ostler_store::calls::StepsOnReplay;
 use ostler_wire::job::{JobAction, JobActionView};
 
-use super::Console;
+use super::{Console, leftovers};
 use crate::args::JobCommand;
 use crate::exit::{Code, say};
 use crate::map::plan;
@@ -62,7 +62,10 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
                 hint(store, jobs::find(store, &name.job).await?.job.id).await?;
             }
         }
-        JobCommand::Rm(name) => done(console, &manage::remove(store, &name.job).await?)?,
+        JobCommand::Rm(name) => {
+            done(console, &manage::remove(store, &name.job).await?)?;
+            leftovers::sweep(store, &place).await?;
+        }
         JobCommand::Export { job: name, csv, .. } => {
             let id = jobs::find(store, &name.job).await?.job.id;
             let form = if csv { Form::Csv } else { Form::Jsonl };

@@ -14,6 +14,7 @@ mod dead;
 mod doctor;
 mod drain;
 mod job;
+mod leftovers;
 mod list;
 mod logs;
 mod map;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::{FindingLevel, PoolFinding};
-use ostler_ops::doctor::facts::{ConfigFacts, ContainedBy, DoctorFacts, Site, StoreFacts, StoreLook};
+use ostler_ops::doctor::facts::{
+    ConfigFacts, ContainedBy, DoctorFacts, KeptLeftover, Site, StoreFacts, StoreLook,
+};
 use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::supervisor::Contained;
 use ostler_sqlite::{Options, Sqlite, integrity};
@@ -16,6 +18,7 @@ use super::Subject;
 use super::presence::probe;
 use super::site;
 use crate::config::{Config, PoolSettings, StoreUrl};
+use crate::leftovers::Leftovers;
 
 /// The timeout for opening a store, and for each query.
 const MAX_ANSWER: Duration = Duration::from_secs(10);
@@ -28,6 +31,8 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
         .as_ref()
         .and_then(|read| read.as_ref().ok())
         .and_then(|config| Some(config.presence.as_ref()?.redis.clone()));
+    let pools = config.as_ref().and_then(|read| read.as_ref().ok()).map(|config| config.pools.clone());
+    let leftovers = store.as_ref().map(|store| Leftovers::new(&pools.unwrap_or_default(), store));
     let config = match config {
         Some(Ok(config)) => Some(good_config(&config).await),
         Some(Err(error)) => Some(ConfigFacts::Broken(error.to_string())),
@@ -40,21 +45,34 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
             (Some(Site::Server(address.to_string())), connect(&address).await)
         }
     };
-    let (look, presence) = tokio::join!(look(opened), probe(redis));
+    let ((look, leftovers), presence) = tokio::join!(look(opened, leftovers), probe(redis));
     let containment = containment.map(|contained| {
         contained.map(|contained| match contained {
             Contained::Cgroup => ContainedBy::Cgroup,
             Contained::Group => ContainedBy::Group,
         })
     });
-    DoctorFacts { now, site, look, config, containment, presence }
+    DoctorFacts { now, site, look, config, containment, presence, leftovers }
 }
 
-async fn look(opened: Result<Box<dyn Store>, StoreLook>) -> StoreLook {
+async fn look(
+    opened: Result<Box<dyn Store>, StoreLook>,
+    leftovers: Option<Leftovers>,
+) -> (StoreLook, Vec<KeptLeftover>) {
     let opened = match opened {
         Ok(opened) => opened,
-        Err(look) => return look,
+        Err(look) => return (look, Vec::new()),
     };
+    let kept = match leftovers {
+        // What cannot be looked at in time, or without the store, is left out.
+        Some(leftovers) => tokio::time::timeout(MAX_ANSWER, leftovers.blocked(&*opened)).await,
+        None => Ok(Ok(Vec::new())),
+    };
+    let kept = kept.ok().and_then(Result::ok).unwrap_or_default();
+    (look_at(opened).await, kept)
+}
+
+async fn look_at(opened: Box<dyn Store>) -> StoreLook {
     match tokio::time::timeout(MAX_ANSWER, StoreFacts::read(&*opened)).await {
         Ok(Ok(seen)) => StoreLook::Seen(Box::new(seen)),
         Ok(Err(error)) => StoreLook::Refused(error),

@@ -1,11 +1,12 @@
 //! A node as a program: services that are started in order, followed until the node is to stop, and stopped in reverse.
 //!
-//! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`: one service each. `store.rs`: opens the store.
+//! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`, `leftovers.rs`: one service each. `store.rs`: opens the store.
 //! - `pools.rs`: the pools of the config, with executors and hooks. `sandbox.rs`: their sandboxes are tested before anything runs in them.
 //! - `presence.rs`: whether the presence in Redis works. `signals.rs`: SIGTERM and SIGINT. `descriptors.rs`: the limit of open files.
 
 mod descriptors;
 mod jobs;
+pub(crate) mod leftovers;
 mod node;
 pub(crate) mod pools;
 mod presence;
@@ -29,11 +30,13 @@ use ostler_runtime::{Drained, NodeConfig, NodeHandle, TakeOver};
 
 use crate::config::{Config, duration};
 use crate::exit::{Code, refused, say};
+use crate::leftovers::{Leftovers, mark_of};
 use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
 pub(crate) use descriptors::make_room;
 use jobs::JobService;
+use leftovers::LeftoverService;
 use node::{NodeService, StopCause, follow};
 use presence::Watcher;
 use service::Services;
@@ -110,7 +113,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     // While this process is small: the supervisor is a copy of it.
     let supervisor = start_supervisor(config.containment).await?;
     services.started(SupervisorService(supervisor.clone()));
-    let resources = Resources::default().with(supervisor.clone());
+    let resources = Resources::default().with(supervisor.clone()).with(mark_of(place.url()));
     let mut pools = pools::build(&config.pools, &resources)?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
     let store = store::open(place).await?;
@@ -132,6 +135,8 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     for queue in replaced {
         say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
     }
+    let leftovers = Leftovers::new(&config.pools, place.url());
+    services.started(LeftoverService::start(leftovers, Arc::clone(&store)));
     services.started(JobService::start(JobServer {
         store,
         node: handle.clone(),

@@ -145,6 +145,49 @@ fn a_retry_from_scratch_begins_a_new_conversation_with_the_whole_prompt() {
 }
 
 #[test]
+fn a_conversation_goes_with_the_last_task_that_used_it() {
+    let place = place("");
+    let _node = up(&place);
+    let failed = |id: &str| {
+        until("it has failed", || (place.json(["show", id])["state"] == "failed").then_some(()));
+    };
+    let first = submit(&place, "[[crash]]", &["--attempts", "1"]);
+    failed(&first);
+    let second = place.done(["continue", &first, "--prompt", "Again."]).trim().to_owned();
+    failed(&second);
+    let home = place.folder().join("agents/reviews").join(&first);
+    assert!(home.join("config").exists());
+    assert!(!place.folder().join("agents/reviews").join(&second).exists(), "both use one home");
+    place.done(["dead", "drop", &first]);
+    place.done(["db", "prune"]);
+    assert!(home.exists(), "the other task can be continued");
+    place.done(["dead", "drop", &second]);
+    let pruned = place.run(["db", "prune"]);
+    assert!(pruned.err.contains("removed 1 conversation or worktree of tasks that are gone"), "{pruned:?}");
+    assert!(!home.exists());
+}
+
+#[test]
+fn a_new_prompt_of_a_retry_is_sent_to_the_same_conversation() {
+    let place = place("");
+    let _node = up(&place);
+    let gate = place.folder().join("gate");
+    let id = submit(&place, &format!("[[gate {}]]", gate.display()), &[]);
+    logged(&place, "waits");
+    place.done(["cancel", &id]);
+    let ended = |state: &str| {
+        until(state, || {
+            let task = place.json(["show", &id]);
+            (task["state"] == state).then_some(task)
+        })
+    };
+    ended("cancelled");
+    place.write("gate", "");
+    place.done(["retry", &id, "--payload", "\"Do it otherwise.\""]);
+    assert_eq!(ended("completed")["output"], "Prompts: 2, last: Do it otherwise.");
+}
+
+#[test]
 fn a_cancelled_task_ends_its_agent() {
     let place = place("");
     let _node = up(&place);

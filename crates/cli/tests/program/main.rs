@@ -55,3 +55,4 @@ mod together;
 mod ulimits;
 mod up;
 mod workers;
+mod worktrees;

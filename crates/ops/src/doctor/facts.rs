@@ -33,6 +33,17 @@ pub struct DoctorFacts {
     pub containment: Option<Result<ContainedBy, String>>,
     /// Whether presence works, if it is configured.
     pub presence: Option<PresenceFacts>,
+    /// What is kept on this machine for tasks that are gone, because something is in the way of its removal.
+    pub leftovers: Vec<KeptLeftover>,
+}
+
+/// Something that was kept for a task that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptLeftover {
+    pub path: PathBuf,
+    /// Why it was not removed.
+    pub why: String,
+    pub advice: String,
 }
 
 /// The result of asking the Redis server for presence.

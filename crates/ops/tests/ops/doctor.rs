@@ -12,7 +12,15 @@ use crate::world::World;
 
 fn facts(world: &World, look: StoreLook) -> DoctorFacts {
     let now = world.clock.now();
-    DoctorFacts { now, site: None, look, config: None, containment: None, presence: None }
+    DoctorFacts {
+        now,
+        site: None,
+        look,
+        config: None,
+        containment: None,
+        presence: None,
+        leftovers: Vec::new(),
+    }
 }
 
 fn codes(found: &[FindingView]) -> Vec<&'static str> {

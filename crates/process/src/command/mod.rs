@@ -142,7 +142,15 @@ impl Executor for Command {
         if control.cancel.is_cancelled() {
             return AttemptResult::cancelled();
         }
-        let launch = self.folders.own(&work).and_then(|own| {
+        let deadline = tokio::time::sleep(work.timeout);
+        tokio::pin!(deadline);
+        let own = tokio::select! {
+            own = self.folders.open(&work, &self.supervisor, &control.events) => own,
+            () = &mut deadline => return AttemptResult::too_long(work.timeout),
+            () = control.cancel.cancelled() => return AttemptResult::cancelled(),
+            () = control.lost.cancelled() => return AttemptResult::cancelled(),
+        };
+        let launch = own.and_then(|own| {
             work.folder = own.as_ref().map(|own| own.path.clone());
             let (launch, private) = self.launch(&work, own.as_ref())?;
             Ok((launch, private, own))
@@ -154,8 +162,6 @@ impl Executor for Command {
         };
         let lapses = self.supervisor.lapses();
         let program = launch.argv.first().map(Argument::shown).unwrap_or_default();
-        let deadline = tokio::time::sleep(work.timeout);
-        tokio::pin!(deadline);
         let child = tokio::select! {
             child = self.supervisor.spawn(launch) => child,
             () = &mut deadline => return AttemptResult::too_long(work.timeout),

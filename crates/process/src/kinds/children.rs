@@ -11,6 +11,7 @@ use ostler_exec::is_variable_name;
 use super::SUPERVISOR;
 use crate::sandbox::{Attributes, Network, PROBE, Sandbox, prove as prove_sandbox};
 use crate::supervisor::Supervisor;
+use crate::worktrees::{Worktrees, usual_folder as usual_worktrees};
 use crate::{Environment, Folders};
 
 /// The range of `memory`. With less, hardly anything starts.
@@ -31,7 +32,60 @@ pub fn stuck_after(section: &mut Section<'_>) -> Option<Duration> {
 pub fn folders(pool: &str, section: &mut Section<'_>) -> Folders {
     let mut path = |key| section.find(key).and_then(|found| one_path(&found));
     let (start, all) = (path("folder"), path("folders"));
-    Folders { start, each: all.map(|all| all.join(subfolder(pool))), guarded: Vec::new() }
+    Folders { start, each: all.map(|all| all.join(subfolder(pool))), ..Folders::default() }
+}
+
+/// The same for children that may work in git worktrees.
+pub fn folders_or_worktrees(pool: &str, section: &mut Section<'_>, sandbox: Option<&Sandbox>) -> Folders {
+    let folders = folders(pool, section);
+    let Some(found) = section.find("worktrees") else { return folders };
+    let Some(worktrees) = worktrees(&found) else { return folders };
+    if folders.start.is_some() {
+        found.refuse::<()>("cannot be used with \"folder\": each task starts in its worktree");
+    }
+    if sandbox.is_some() {
+        found.refuse::<()>(
+            "cannot be used with \"sandbox\": git in a worktree writes to its repository, which is elsewhere",
+        );
+    }
+    let each = folders.each.or_else(|| Some(usual_worktrees()?.join(subfolder(pool))));
+    if each.is_none() {
+        found.refuse::<()>(
+            "has no folder for the worktrees: set \"folders\", or one of XDG_STATE_HOME and HOME",
+        );
+    }
+    Folders { each, worktrees: Some(worktrees), ..folders }
+}
+
+fn worktrees(found: &FoundValue<'_>) -> Option<Worktrees> {
+    const RIGHT: &str =
+        "the path of a git repository, or a table such as { repository = \".\", base = \"main\" }";
+    let (repository, base) = if found.json()?.is_string() {
+        (one_path(found), None)
+    } else {
+        let mut table = found.table_or(RIGHT)?;
+        let repository = table.required("repository", "the path of a git repository");
+        let base = table.find("base").and_then(|found| {
+            let base = found.text()?;
+            // Git would take it for an option.
+            let is_name = !base.is_empty() && !base.starts_with('-');
+            if is_name { Some(base) } else { found.refuse("is not the name of a branch, tag or commit") }
+        });
+        table.close(&[]);
+        (repository.and_then(|found| one_path(&found)), base)
+    };
+    Some(Worktrees { repository: repository?, base })
+}
+
+/// Why the worktrees of a pool cannot be made on this machine. Runs git.
+pub fn worktree_finding(pool: &str, folders: &Folders) -> Option<PoolFinding> {
+    let why = folders.worktrees.as_ref()?.fault()?;
+    Some(PoolFinding {
+        code: "worktree-repository",
+        level: FindingLevel::Error,
+        sentence: format!("pool.{pool}.worktrees: {why}"),
+        advice: "Correct the path of the repository or the name of its base",
+    })
 }
 
 fn one_path(found: &FoundValue<'_>) -> Option<PathBuf> {
@@ -95,7 +149,8 @@ fn paths(section: &mut Section<'_>, key: &'static str) -> Vec<PathBuf> {
 /// Resolves relative paths from this folder.
 pub fn beside(folders: &mut Folders, sandbox: Option<&mut Sandbox>, folder: &Path) {
     let listed = sandbox.into_iter().flat_map(|sandbox| sandbox.read.iter_mut().chain(&mut sandbox.write));
-    for path in folders.start.iter_mut().chain(&mut folders.each).chain(listed) {
+    let repository = folders.worktrees.iter_mut().map(|worktrees| &mut worktrees.repository);
+    for path in folders.start.iter_mut().chain(&mut folders.each).chain(repository).chain(listed) {
         let joined = folder.join(&path);
         *path = std::path::absolute(&joined).unwrap_or(joined);
     }

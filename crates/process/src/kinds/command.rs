@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ostler_config::{
-    BuildContext, BuildError, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind, PoolSpec,
-    Section, WritablePath,
+    BuildContext, BuildError, FindingLevel, LeftoverKeeper, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
+    PoolSpec, Section, StoreMark, WritablePath,
 };
 use ostler_core::visible;
 use ostler_exec::Executor;
 
 use super::{MAX_LOG_BYTES, MOST_BY_CORES, SUPERVISOR, children};
 use crate::injection::{CommandWord, Data, Pasted, pasted};
-use crate::{Codes, Command, CommandPolicy, Input};
+use crate::{Codes, Command, CommandPolicy, Input, WorktreeKeeper};
 
 /// One child per task.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,7 @@ impl PoolKind for CommandKind {
         for error in &wrong {
             section.fault("command", format!("cannot be run: {error}"));
         }
+        let sandbox = children::sandbox(section);
         let inputs = [("nothing", Input::Nothing), ("payload", Input::Payload)];
         let policy = CommandPolicy {
             input: section.find("stdin").and_then(|found| found.one_of(&inputs)).unwrap_or(default.input),
@@ -58,8 +59,8 @@ impl PoolKind for CommandKind {
             max_log_bytes: children::bytes(section.find("max_log"), MAX_LOG_BYTES)
                 .unwrap_or(default.max_log_bytes),
             stuck_after: children::stuck_after(section),
-            folders: children::folders(pool.name, section),
-            sandbox: children::sandbox(section),
+            folders: children::folders_or_worktrees(pool.name, section, sandbox.as_ref()),
+            sandbox,
             files: files(section),
             argv: default.argv,
         };
@@ -68,6 +69,11 @@ impl PoolKind for CommandKind {
 
     fn reference(&self) -> &'static str {
         include_str!("command.toml")
+    }
+
+    /// Those of all worktrees, also of other kinds.
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
+        WorktreeKeeper::usual().map(|keeper| Arc::new(keeper) as _).into_iter().collect()
     }
 }
 
@@ -100,7 +106,8 @@ impl PoolSpec for CommandPolicy {
 
     fn findings(&self, pool: &str) -> Vec<PoolFinding> {
         let injected = self.injection(&format!("pool.{pool}.command"));
-        children::findings(pool, self.sandbox.as_ref()).into_iter().chain(injected).collect()
+        let worktrees = children::worktree_finding(pool, &self.folders);
+        children::findings(pool, self.sandbox.as_ref()).into_iter().chain(injected).chain(worktrees).collect()
     }
 
     async fn prove(&self, context: BuildContext<'_>) -> Result<(), String> {
@@ -108,8 +115,10 @@ impl PoolSpec for CommandPolicy {
     }
 
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
-        let command =
-            Command::new(context.need::<crate::supervisor::Supervisor>(SUPERVISOR)?.clone(), self.clone());
+        let supervisor = context.need::<crate::supervisor::Supervisor>(SUPERVISOR)?.clone();
+        let mut policy = self.clone();
+        policy.folders.mark = context.resources.get::<StoreMark>().cloned();
+        let command = Command::new(supervisor, policy);
         Ok(Arc::new(command.map_err(|error| BuildError::new(error.to_string()))?))
     }
 }

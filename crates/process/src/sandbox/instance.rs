@@ -78,7 +78,7 @@ impl SandboxInstance {
         if let Some(fault) = sandbox.faults().into_iter().next() {
             return Err(fault);
         }
-        let Folders { start, each, guarded } = folders.clone();
+        let Folders { start, each, guarded, worktrees: _, mark: _ } = folders.clone();
         let named: Vec<PathBuf> = named(words, environment, start.as_deref());
         named.iter().try_for_each(|path| sandbox.keeps_hidden(path))?;
         let guarded: Vec<PathBuf> = guarded.into_iter().chain(each).chain(sandbox.write.clone()).collect();

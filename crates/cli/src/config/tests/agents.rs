@@ -24,6 +24,7 @@ pub(super) fn plain() -> PoolSettings {
         config_folders = "agents"
         cost_pattern = "cost: (.*)"
         session_pattern = "session: (.*)"
+        worktrees = { repository = ".", base = "main" }
     "#;
     with_prices(text)
 }

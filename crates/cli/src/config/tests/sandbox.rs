@@ -59,7 +59,7 @@ fn workers_have_one_too() {
     assert_eq!(policy.sandbox, Some(Sandbox::default()));
     assert_eq!(
         policy.folders,
-        Folders { start: Some("a".into()), each: Some("b/docs".into()), guarded: Vec::new() }
+        Folders { start: Some("a".into()), each: Some("b/docs".into()), ..Folders::default() }
     );
 }
 
@@ -100,7 +100,7 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
     let guarded = vec![at("../w"), "/each/shell".into()];
     assert_eq!(
         policy.folders,
-        Folders { start: Some(at("start")), each: Some("/each/shell".into()), guarded }
+        Folders { start: Some(at("start")), each: Some("/each/shell".into()), guarded, ..Folders::default() }
     );
     let sandbox = policy.sandbox.as_ref().expect("there is one");
     assert_eq!(sandbox.read, [at("r"), "/usr".into()]);

@@ -181,6 +181,7 @@ fn facts(place: SiteFacts) -> DoctorFacts {
         config: None,
         containment: None,
         presence: None,
+        leftovers: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ mod accounts;
 mod clock;
 mod config;
 mod jobs;
+mod leftovers;
 mod limits;
 mod nodes;
 mod presence;
@@ -37,6 +38,7 @@ pub fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     found.extend(clock::findings(facts));
     found.extend(config::findings(facts));
     found.extend(facts.presence.as_ref().map(presence::finding));
+    found.extend(facts.leftovers.iter().map(leftovers::finding));
     if let Some(seen) = seen(facts) {
         found.extend(nodes::findings(seen));
         found.extend(workers::findings(seen));
