@@ -138,11 +138,13 @@ pub struct JobResultView {
     pub output_tokens: Option<u64>,
     /// The files that the last attempt left.
     pub files: Vec<String>,
+    /// The folder of the item, if it has one of its own.
+    pub folder: Option<String>,
 }
 
 impl JobResultView {
     /// The fields in their order, for a table.
-    pub const COLUMNS: [&str; 14] = [
+    pub const COLUMNS: [&str; 15] = [
         "number",
         "item",
         "state",
@@ -157,6 +159,7 @@ impl JobResultView {
         "input_tokens",
         "output_tokens",
         "files",
+        "folder",
     ];
 }
 
@@ -190,6 +193,7 @@ impl JobResultView {
             input_tokens: tokens(|usage| usage.input_tokens),
             output_tokens: tokens(|usage| usage.output_tokens),
             files,
+            folder: None,
         }
     }
 }

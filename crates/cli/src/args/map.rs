@@ -60,6 +60,12 @@ pub(crate) struct Map {
     /// Print no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Give each item a git worktree of its own, of the repository of this folder, detached at BASE [default: HEAD]
+    #[arg(long, value_name = "BASE", num_args = 0..=1, require_equals = true, default_missing_value = "HEAD")]
+    pub(crate) worktree: Option<String>,
+    /// Give each item a folder of its own in DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folders: Option<PathBuf>,
     /// Run the first N items, show what they cost, and ask before the others run [default N: 1]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=MAX_PILOT))]

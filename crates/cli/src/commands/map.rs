@@ -13,6 +13,7 @@ use super::{Console, config};
 use crate::args::Map;
 use crate::config::Config;
 use crate::exit::{Code, refused, say};
+use crate::map::item_folders;
 use crate::map::plan::{make, pasted_items};
 use crate::map::pool;
 use crate::map::results::Target;
@@ -39,6 +40,9 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     }
     if map.dry_run {
         return dry_run(&plan, console.out.looks());
+    }
+    if let Some(folders) = plan.item_folders() {
+        item_folders::check(folders)?;
     }
     let place = place?;
     let pool = pool_of(map, &plan, &place)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_config::StoreMark;
 use ostler_core::{JobId, Overrides};
 use ostler_exec::Executor;
 use ostler_ops::jobs::JobSpec;
@@ -11,17 +12,20 @@ use ostler_runtime::{PoolConfig, Prefetch};
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::queue_of;
 
+use super::item_folders;
+
 /// Items claimed ahead for each worker, as long as they are short.
 const AHEAD: usize = 8;
 /// The timeout of an item without --timeout: practically none.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// As with any program started from a shell, the environment is inherited, and the output is not changed.
-pub(crate) fn policy() -> CommandPolicy {
+pub(crate) fn policy(spec: &JobSpec, mark: StoreMark) -> CommandPolicy {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     CommandPolicy {
         environment: Environment { keep: names.collect(), set: Vec::new() },
         output: OutputForm::Exact,
+        folders: item_folders::of_commands(spec, mark),
         ..CommandPolicy::new(Vec::<String>::new())
     }
 }

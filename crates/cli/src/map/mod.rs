@@ -7,6 +7,7 @@
 pub(crate) mod command;
 pub(crate) mod former;
 pub(crate) mod halt;
+pub(crate) mod item_folders;
 pub(crate) mod pilot;
 pub(crate) mod plan;
 pub(crate) mod pool;

@@ -10,7 +10,7 @@ use ostler_ops::jobs::{Item, ItemData, JobSpec, UnknownPlaceholder};
 use ostler_store::jobs::JobRecord;
 
 use super::source::{ItemSource, ItemUse, Items};
-use super::{pool, prompt};
+use super::{item_folders, pool, prompt};
 use crate::args::Map;
 use crate::config::nearest;
 use crate::exit::{Code, refused};
@@ -37,7 +37,9 @@ pub(crate) fn make(map: &Map, payload_bytes: usize) -> anyhow::Result<Option<Job
     let Items { all, fields } = items;
     let template = prompt::template(map, &fields)?;
     let prompt = template.as_deref().map(prompt::renderer).transpose()?;
-    let pool = pool::asked_for(map, template)?;
+    let folder = folder()?;
+    let item_folders = item_folders::asked_for(map, &folder)?;
+    let pool = pool::asked_for(map, template, item_folders.as_ref())?;
     if all.is_empty() {
         return Ok(None);
     }
@@ -50,7 +52,8 @@ pub(crate) fn make(map: &Map, payload_bytes: usize) -> anyhow::Result<Option<Job
         },
         items: all,
         columns: fields,
-        folder: folder()?,
+        folder,
+        item_folders,
         timeout_ms: map.timeout.map(|timeout| timeout.as_millis()),
         pilot: map.pilot,
         before: 0,
@@ -87,6 +90,7 @@ pub(crate) fn more(record: &JobRecord, items: Items, payload_bytes: usize) -> an
         items: items.all,
         columns: items.fields,
         folder: spec.folder,
+        item_folders: spec.item_folders,
         timeout_ms: spec.timeout_ms.map(u128::from),
         pilot: spec.pilot,
         before: record.job.items,

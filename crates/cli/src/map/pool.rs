@@ -2,11 +2,12 @@
 
 use ostler_config::FindingLevel;
 use ostler_core::price::PriceTable;
-use ostler_ops::jobs::{JobPool, synthesis};
+use ostler_ops::jobs::{ItemFolders, JobPool, synthesis};
 use ostler_store::Store;
 use ostler_store::jobs::JobRecord;
 use serde_json::{Map as JsonMap, Value};
 
+use super::item_folders;
 use super::prompt::{self, synthesis_template};
 use crate::args::Map;
 use crate::config::{self, Config, PoolSettings, StoreUrl};
@@ -21,7 +22,11 @@ const AGENT: &str = "agent";
 const AGENT_KIND: &str = "prompt";
 
 /// What is stored of the pool that the options ask for; `None`: a command runs the items. `prompt` is the template.
-pub(crate) fn asked_for(map: &Map, prompt: Option<String>) -> anyhow::Result<Option<JobPool>> {
+pub(crate) fn asked_for(
+    map: &Map,
+    prompt: Option<String>,
+    folders: Option<&ItemFolders>,
+) -> anyhow::Result<Option<JobPool>> {
     let synthesis = synthesis_template(map)?;
     Ok(match (&map.pool, &map.agent) {
         (Some(name), _) => {
@@ -30,7 +35,7 @@ pub(crate) fn asked_for(map: &Map, prompt: Option<String>) -> anyhow::Result<Opt
             Some(JobPool { name, section: None, kind, prompt, options, synthesis })
         }
         (None, Some(agent)) => {
-            let section = Some(section(map, agent)?);
+            let section = Some(section(map, agent, folders)?);
             let (name, kind) = (agent.clone(), AGENT_KIND.to_owned());
             Some(JobPool { name, section, kind, prompt, options: JsonMap::new(), synthesis })
         }
@@ -76,23 +81,27 @@ fn options(map: &Map, form: SchemaForm) -> anyhow::Result<JsonMap<String, Value>
 }
 
 /// The section of the config that a pool for this agent would have, as TOML.
-fn section(map: &Map, agent: &str) -> anyhow::Result<String> {
+fn section(map: &Map, agent: &str, folders: Option<&ItemFolders>) -> anyhow::Result<String> {
     let mut keys = options(map, SchemaForm::Path)?;
     keys.insert("executor".to_owned(), AGENT.into());
     keys.insert("agent".to_owned(), agent.into());
     if let Some(account) = &map.account {
         keys.insert("account".to_owned(), account.as_str().into());
     }
-    // A value of an option is not a variable of the environment.
-    let literal = |value: &mut Value| {
-        if let Value::String(text) = value {
-            *text = text.replace("${", "$${");
-        }
-    };
+    keys.extend(folders.map(item_folders::keys).unwrap_or_default());
     keys.values_mut().for_each(literal);
     let pool = JsonMap::from_iter([(agent.to_owned(), Value::from(keys))]);
     let file = JsonMap::from_iter([("pool".to_owned(), Value::from(pool))]);
     toml::to_string(&file).map_err(|error| refused(Code::BadInput, error.to_string()))
+}
+
+/// A value of an option is not a variable of the environment.
+fn literal(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace("${", "$${"),
+        Value::Object(fields) => fields.values_mut().for_each(literal),
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// The settings of the pool of a job: of the config, or as stored with the job.

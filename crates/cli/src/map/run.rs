@@ -35,6 +35,7 @@ use crate::args::Map;
 use crate::commands::machine;
 use crate::config::PoolSettings;
 use crate::exit::{Code, refused, say};
+use crate::leftovers::{Leftovers, mark_of};
 use crate::print::{Format, Out};
 use crate::store_location::{IfMissing, OpenMode, StoreLocation, refusal};
 use crate::up::{Signals, make_room, pools, sandbox, start_supervisor};
@@ -43,6 +44,8 @@ use crate::up::{Signals, make_room, pools, sandbox, start_supervisor};
 const MAX_NEWS: usize = 16;
 /// The pause before items are enqueued again, while the store is unavailable.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long the removal of leftovers may take.
+const MAX_SWEEP: Duration = Duration::from_secs(5);
 /// How long running items may take to finish after a halt with `soon`.
 const SOON: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -116,9 +119,20 @@ impl Mapping<'_> {
             Some(supervisor) => {
                 let done = self.serve_all(&store, &supervisor, job, target, &mut signals).await;
                 supervisor.stop().await;
+                if self.is_of_pool() || self.plan.item_folders().is_some() {
+                    self.sweep(store.as_ref()).await;
+                }
                 done
             }
         }
+    }
+
+    /// Removes what was kept for tasks that were pruned since: there may be no node that does.
+    async fn sweep(&self, store: &dyn Store) {
+        let pools = self.pool.as_ref().map(|pool| slice::from_ref(&pool.settings)).unwrap_or_default();
+        let leftovers = Leftovers::new(pools, self.place.url());
+        // What is not done in time, or without the store, is done another time.
+        let _ = tokio::time::timeout(MAX_SWEEP, leftovers.sweep(store)).await;
     }
 
     /// Whether a pool runs the items, here or on a node.
@@ -350,9 +364,10 @@ impl Mapping<'_> {
         spec: &JobSpec,
     ) -> anyhow::Result<PoolConfig> {
         let Some(MapPool { settings, .. }) = &self.pool else {
-            return Ok(pool_of(Arc::new(Command::of_payload(supervisor.clone(), policy())?), job, spec));
+            let policy = policy(spec, mark_of(self.place.url()));
+            return Ok(pool_of(Arc::new(Command::of_payload(supervisor.clone(), policy)?), job, spec));
         };
-        let resources = Resources::default().with(supervisor.clone());
+        let resources = Resources::default().with(supervisor.clone()).with(mark_of(self.place.url()));
         sandbox::prove_all(slice::from_ref(settings), &resources).await?;
         pools::of_job(settings, job, spec, store, self.place.bounds(), &resources).await
     }

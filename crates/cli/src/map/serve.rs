@@ -25,6 +25,7 @@ use super::command::{policy, pool_of};
 use super::pool;
 use crate::config::{DetachedJobs, PoolSettings};
 use crate::exit::{say, warn};
+use crate::leftovers::mark_of;
 use crate::store_location::StoreLocation;
 use crate::up::{pools, sandbox};
 
@@ -138,7 +139,8 @@ impl JobServer {
 
     async fn pool_for(&self, id: JobId, spec: &JobSpec) -> anyhow::Result<PoolConfig> {
         let Some(asked) = &spec.pool else {
-            let executor = Arc::new(Command::of_payload(self.supervisor.clone(), policy())?);
+            let policy = policy(spec, mark_of(self.place.url()));
+            let executor = Arc::new(Command::of_payload(self.supervisor.clone(), policy)?);
             return Ok(pool_of(executor, id, spec));
         };
         let settings = pool::settings(asked, &self.pools, &self.prices, self.place.url())?;

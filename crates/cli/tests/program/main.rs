@@ -23,6 +23,7 @@ mod hands;
 mod help;
 mod hooks;
 mod id_parts;
+mod item_folders;
 mod jobs;
 mod json;
 mod limited;

@@ -20,6 +20,6 @@ mod totals;
 pub use find::{FailedItem, JobRunner, by_id, existing, find, list, server, serving, show, view};
 pub use fingerprint::ItemOrder;
 pub use item::{Item, ItemForm};
-pub use spec::{ItemPayload, JobPool, JobSpec, ServedBy};
+pub use spec::{ItemFolders, ItemPayload, ItemWorktrees, JobPool, JobSpec, ServedBy};
 pub use template::{ItemData, UnknownPlaceholder, quoted_if_needed};
 pub use totals::JobTotals;

@@ -13,7 +13,7 @@ use super::find::existing;
 use super::fingerprint::{ItemDigest, ItemOrder, fingerprint, marks, task_of};
 use super::item::Item;
 use super::pilot;
-use super::spec::{ItemPayload, JobPool, JobSpec, ServedBy};
+use super::spec::{ItemFolders, ItemPayload, JobPool, JobSpec, ServedBy};
 use super::template::{CommandTemplate, ItemData, UnknownPlaceholder};
 use crate::error::OpsError;
 
@@ -34,6 +34,8 @@ pub struct PlanRequest {
     pub columns: Vec<String>,
     /// The working folder.
     pub folder: String,
+    /// Where each item has a folder of its own.
+    pub item_folders: Option<ItemFolders>,
     /// The timeout of an item in milliseconds.
     pub timeout_ms: Option<u128>,
     /// How many items run before the others are approved.
@@ -127,6 +129,12 @@ impl JobPlan {
         }
     }
 
+    /// Where each item has a folder of its own.
+    #[must_use]
+    pub const fn item_folders(&self) -> Option<&ItemFolders> {
+        self.request.item_folders.as_ref()
+    }
+
     /// The words of the command, each with how much of it is data from items. A shell command line has none.
     pub fn data(&self) -> impl Iterator<Item = (&[u8], ItemData)> {
         let words = match &self.request.work {
@@ -142,6 +150,8 @@ impl JobPlan {
     pub fn fingerprint(&self) -> String {
         let timeout = self.request.timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
         let mut texts: Vec<&[u8]> = vec![self.request.folder.as_bytes(), timeout.as_bytes()];
+        let folders = self.request.item_folders.as_ref();
+        let folders = folders.map(|folders| serde_json::to_string(folders).expect("folders are JSON"));
         let (pool, order);
         match &self.request.work {
             ItemWork::Command(words) => {
@@ -155,6 +165,7 @@ impl JobPlan {
                 order = work.prompt.as_ref().map_or(ItemOrder::Free, |prompt| prompt.order);
             }
         }
+        texts.extend(folders.iter().map(String::as_bytes));
         fingerprint(&texts, &self.marks, order)
     }
 
@@ -218,6 +229,7 @@ impl JobPlan {
             timeout_ms: self.request.timeout_ms.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
             pool,
             pilot: self.pilot(),
+            item_folders: self.request.item_folders.clone(),
         }
     }
 
@@ -247,7 +259,10 @@ impl JobPlan {
         let task = NewTask::new(self.task_id(job, place), queue_of(job), kind, payload);
         let waits = pilot.is_some_and(|pilot| number > pilot);
         NewTask {
-            folder: Some(self.request.folder.clone()),
+            folder: match self.request.item_folders {
+                Some(_) => None,
+                None => Some(self.request.folder.clone()),
+            },
             after: if waits { vec![pilot::approval_of(job)] } else { Vec::new() },
             on_failed: OnFailed::Run,
             ..task

@@ -6,7 +6,8 @@ use ostler_store::jobs::queue_of;
 use ostler_store::views::{Filter, TaskDetail, TaskRef};
 use ostler_wire::job::JobResultView;
 
-use super::spec::ItemPayload;
+use super::find::by_id;
+use super::spec::{ItemFolders, ItemPayload, JobSpec};
 use crate::error::OpsError;
 use crate::output::AttemptOutput;
 
@@ -19,6 +20,7 @@ pub struct JobResults {
     left: std::vec::IntoIter<(u64, TaskId)>,
     /// The number of the last item.
     last: u64,
+    folders: Option<ItemFolders>,
 }
 
 /// The result of one item.
@@ -29,12 +31,16 @@ pub struct ItemResult {
     pub found: TaskDetail,
     /// The output of the last attempt.
     pub output: AttemptOutput,
+    /// The folder of its own.
+    pub folder: Option<String>,
 }
 
 impl JobResults {
     /// # Errors
     /// When the store cannot be read.
     pub async fn of(store: &dyn Store, job: JobId) -> Result<Self, OpsError> {
+        let spec = by_id(store, job).await?.and_then(|record| JobSpec::of(&record));
+        let folders = spec.and_then(|spec| spec.item_folders);
         let filter = Filter { queue: Some(queue_of(job)), ..Filter::default() };
         let mut all = Vec::new();
         let mut after = None;
@@ -47,7 +53,7 @@ impl JobResults {
             if after.is_none() {
                 all.sort_unstable();
                 let last = all.last().map_or(0, |(number, _)| *number);
-                return Ok(Self { left: all.into_iter(), last });
+                return Ok(Self { left: all.into_iter(), last, folders });
             }
         }
     }
@@ -66,7 +72,8 @@ impl JobResults {
         for (number, id) in self.left.by_ref() {
             let Some(found) = store.show(TaskRef::Id(id)).await? else { continue };
             let output = AttemptOutput::of_last(store, &found).await?;
-            return Ok(Some(ItemResult { number, found, output }));
+            let folder = self.folders.as_ref().map(|folders| folders.of(id));
+            return Ok(Some(ItemResult { number, found, output, folder }));
         }
         Ok(None)
     }
@@ -77,6 +84,8 @@ impl ItemResult {
     pub fn view(&self) -> JobResultView {
         let item = ItemPayload::of(&self.found.task.payload).map(|payload| payload.item.shown());
         let AttemptOutput { stdout, files, .. } = &self.output;
-        JobResultView::new(self.number, item.unwrap_or_default(), &self.found, stdout, files.clone())
+        let view =
+            JobResultView::new(self.number, item.unwrap_or_default(), &self.found, stdout, files.clone());
+        JobResultView { folder: self.folder.clone(), ..view }
     }
 }

@@ -1,5 +1,6 @@
 //! The stored form of a map job and of its items. The store keeps both as opaque text.
 
+use ostler_core::TaskId;
 use ostler_store::jobs::JobRecord;
 use ostler_wire::bytes::ByteString;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -25,6 +26,34 @@ pub struct JobSpec {
     /// How many items run before the others are approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot: Option<u64>,
+    /// Where each item has a folder of its own; `None`: all items work in `folder`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_folders: Option<ItemFolders>,
+}
+
+/// Folders of items, each named after its task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemFolders {
+    /// The parent of the folders, absolute.
+    pub parent: String,
+    /// Each of them is a worktree of this repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktrees: Option<ItemWorktrees>,
+}
+
+/// The repository of worktrees, and what they start at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemWorktrees {
+    pub repository: String,
+    pub base: String,
+}
+
+impl ItemFolders {
+    /// The folder of an item, whether or not it exists yet.
+    #[must_use]
+    pub fn of(&self, task: TaskId) -> String {
+        format!("{}/{task}", self.parent.trim_end_matches('/'))
+    }
 }
 
 /// The pool whose executor and settings run the items of a job.

@@ -64,6 +64,8 @@ pub async fn enqueue_last(
         items: vec![Item::plain(ITEM)],
         columns: Vec::new(),
         folder,
+        // It is no item: it works in the folder of the job.
+        item_folders: None,
         timeout_ms: None,
         pilot: None,
         before: record.job.items.saturating_sub(1),

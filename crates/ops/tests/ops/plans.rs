@@ -25,6 +25,7 @@ fn request(items: &[&str]) -> PlanRequest {
         items: items.iter().map(|item| Item::plain(*item)).collect(),
         columns: Vec::new(),
         folder: "/srv".to_owned(),
+        item_folders: None,
         timeout_ms: None,
         pilot: None,
         before: 0,
