@@ -117,7 +117,14 @@ fn stored(id: TaskId, state: State) -> StoredTask {
         last_failure: None,
     };
     StoredTask {
-        detail: TaskDetail { task, attempts: vec![], steps: vec![], after: vec![], talks: vec![] },
+        detail: TaskDetail {
+            task,
+            attempts: vec![],
+            steps: vec![],
+            after: vec![],
+            talks: vec![],
+            scratch_token: 0,
+        },
         events: vec![],
     }
 }
