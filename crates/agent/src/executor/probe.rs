@@ -16,9 +16,10 @@ const MAX_PROBE: Duration = Duration::from_secs(20);
 /// Bytes of its answer that are read.
 const MAX_ANSWER_BYTES: u64 = 4 * 1024;
 
-/// Whether the program of a pool can be used.
+/// Whether the program of a pool can be used. A plain command is not started for that: it has no version, and would begin to work.
 pub(crate) async fn program_version(policy: &AgentPolicy) -> Result<(), VersionError> {
-    let Some(program) = policy.program() else { return Ok(()) };
+    let known = policy.dialect.program().and(policy.program());
+    let Some(program) = known else { return Ok(()) };
     let printed = match tokio::time::timeout(MAX_PROBE, printed(policy, program)).await {
         Ok(Ok(printed)) => Some(printed),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => None,

@@ -1,9 +1,11 @@
 //! Pools of agents, with the real program and a stand-in for claude.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use ostler_testkit::ProcessSignal;
 use serde_json::{Value, json};
 
-use crate::ostler::{Place, Running};
+use crate::ostler::{Place, Running, ran};
 use crate::workers::until;
 
 const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
@@ -76,6 +78,7 @@ fn the_conversation_goes_on_after_the_death_of_the_node() {
     let gate = place.folder().join("gate");
     let id = submit(&place, &format!("[[gate {}]]", gate.display()), &[]);
     let first = logged(&place, "waits");
+    until("what it said is stored", || place.done(["logs", &id]).contains("It begins.").then_some(()));
     node.signal(ProcessSignal::KILL);
     drop(node);
     until("the agent died with its node", || is_gone(&first["pid"]).then_some(()));
@@ -216,6 +219,51 @@ fn a_missing_agent_is_named_by_the_doctor_and_stops_its_queue() {
         task.to_string().contains("no-such-codex").then_some(task)
     });
     assert_eq!(task["state"], "queued", "no attempt was spent: {task}");
+}
+
+#[test]
+fn a_plain_command_is_started_once_for_a_task_and_not_for_its_version() {
+    let place = Place::new();
+    let config = "[pool.notes]\nexecutor = \"agent\"\nagent = \"command\"\ncommand = [\"sh\", \"-c\", \"echo x >> starts; cat\"]\n";
+    place.write("ostler.toml", config);
+    let _node = up(&place);
+    assert_eq!(place.done(["submit", "notes", "note", "--payload", "\"hello\"", "--wait"]), "\"hello\"\n");
+    assert_eq!(std::fs::read_to_string(place.folder().join("starts")).expect("it ran"), "x\n");
+}
+
+#[test]
+fn a_job_of_an_agent_that_is_missing_old_or_another_program_is_refused_in_a_sentence() {
+    let place = Place::new();
+    let folder = place.folder().join("bin");
+    std::fs::create_dir(&folder).expect("a folder");
+    let map = |agent: &str| {
+        let words = ["map", "--agent", agent, "--prompt", "Say {{ item }}", ":::", "a", "b"];
+        ran(place
+            .command(words)
+            .env("PATH", &folder)
+            .env("HOME", place.folder())
+            .env("ANTHROPIC_API_KEY", "sk-0000000"))
+    };
+    map("claude").is_refused(2, "`claude` is not installed, or not on the PATH: install Claude Code");
+    map("codex").is_refused(2, "`codex` is not installed, or not on the PATH: install Codex");
+    for (script, sentence) in [
+        (
+            "echo '1.0.3 (Claude Code)'",
+            "`claude` is Claude Code 1.0.3, and 2.1.197 or newer is needed: update it",
+        ),
+        (
+            "echo ' \u{7}garbage'; echo more",
+            "`claude --version` printed \"\\u{7}garbage\": that is not Claude Code",
+        ),
+        ("exit 3", "`claude --version` printed \"\": that is not Claude Code"),
+    ] {
+        let program = place.write("bin/claude", format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let refused = map("claude");
+        refused.is_refused(2, sentence);
+        assert_eq!(refused.err.trim().lines().count(), 1, "{refused:?}");
+    }
+    assert!(!place.store().exists(), "nothing was enqueued");
 }
 
 #[test]
