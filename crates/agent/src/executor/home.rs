@@ -28,7 +28,9 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Homes that are looked at in one sweep.
 const MAX_SWEPT: usize = 100_000;
 /// How often counts of model requests and of usage are written down, at most.
-const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the time of an attempt is written down while its agent is silent.
+const ELAPSED_INTERVAL: Duration = Duration::from_secs(5);
 const CONFIG: &str = "config";
 const RECORD: &str = "conversation.json";
 const LOCK: &str = "lock";
@@ -47,6 +49,8 @@ pub(super) struct Home {
     record: Record,
     /// When counts were written down, in the time of the attempt.
     counted: Option<Duration>,
+    /// Whether counts wait for the next tick.
+    is_unsaved: bool,
     _lock: File,
 }
 
@@ -198,7 +202,7 @@ impl Homes {
             let own = folder.file_name().map(|name| name.to_string_lossy().into_owned());
             record.tasks.extend(own.map(|id| HomeTask { id, store: None }));
         }
-        Ok(Home { folder, sessions, record, counted: None, _lock: lock })
+        Ok(Home { folder, sessions, record, counted: None, is_unsaved: false, _lock: lock })
     }
 
     /// Removes homes that were not used for long, unless they go with tasks.
@@ -338,11 +342,23 @@ impl Home {
         Ok(seen.into_iter().map(Usage::from).collect())
     }
 
+    /// Time passes: writes down the counts that wait, and from time to time how long the attempt has run. A tool may be silent until the
+    /// node dies.
+    pub(super) fn tick(&mut self, elapsed: Duration) -> io::Result<()> {
+        let is_due = self.counted.is_none_or(|at| elapsed >= at + ELAPSED_INTERVAL);
+        if self.is_unsaved || is_due { self.save_counts(elapsed) } else { Ok(()) }
+    }
+
     fn count(&mut self, elapsed: Duration) -> io::Result<()> {
-        self.record.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         if self.counted.is_some_and(|at| elapsed < at + COUNT_INTERVAL) {
+            self.is_unsaved = true;
             return Ok(());
         }
+        self.save_counts(elapsed)
+    }
+
+    fn save_counts(&mut self, elapsed: Duration) -> io::Result<()> {
+        self.record.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         self.counted = Some(elapsed);
         self.save()
     }
@@ -355,7 +371,8 @@ impl Home {
         self.save()
     }
 
-    fn save(&self) -> io::Result<()> {
+    fn save(&mut self) -> io::Result<()> {
+        self.is_unsaved = false;
         let json = serde_json::to_vec(&self.record)?;
         let (record, next) = (self.folder.join(RECORD), self.folder.join("conversation.next"));
         write_private(&next, &json)?;
@@ -464,6 +481,23 @@ mod tests {
         assert_eq!(home.turns(), 3, "limits go on");
         let mut elapsed = || home.take_elapsed().expect("it is written");
         assert_eq!((elapsed(), elapsed()), (Duration::from_secs(5), Duration::ZERO));
+    }
+
+    #[test]
+    fn counts_that_came_too_soon_and_the_time_are_written_down_at_the_next_tick() {
+        let (_folder, homes) = homes();
+        let mut home = homes.open(&ASKED).expect("a home");
+        let written = |home: &Home| -> Record {
+            let json = std::fs::read(home.folder.join(RECORD)).expect("it is there");
+            serde_json::from_slice(&json).expect("JSON")
+        };
+        let at = Duration::from_millis;
+        home.has_turned(1, at(100)).and_then(|()| home.has_turned(2, at(200))).expect("it is written");
+        assert_eq!(written(&home).turns, 1);
+        home.tick(at(900)).expect("it is written");
+        assert_eq!((written(&home).turns, written(&home).elapsed_ms), (2, 900));
+        home.tick(at(5_800)).and_then(|()| home.tick(at(5_900))).expect("it is written");
+        assert_eq!(written(&home).elapsed_ms, 5_900, "every five seconds");
     }
 
     #[test]

@@ -9,8 +9,9 @@ use ostler_exec::{Control, RedactedStream};
 use ostler_process::pipes::{read, write};
 use ostler_process::supervisor::{Child, Exit};
 use ostler_process::{Lines, Tail};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep, sleep_until};
 
+use super::home::COUNT_INTERVAL;
 use super::policy::AgentPolicy;
 use super::recorder::Recorder;
 use crate::dialect::AgentRun;
@@ -79,6 +80,8 @@ enum ProcessEvent {
     Idle,
     /// The result is there, and the process is too.
     Overdue,
+    /// Time to write down how the conversation stands.
+    Tick,
     Stored,
     Stdin(io::Result<usize>),
     Stdout(io::Result<usize>),
@@ -109,6 +112,8 @@ impl AgentProcess<'_> {
         let mut idle = std::pin::pin!(sleep(self.policy.idle_watchdog));
         let mut overdue = std::pin::pin!(sleep(self.limits.grace));
         let mut silence = std::pin::pin!(sleep(SILENCE));
+        let mut ticks = interval(COUNT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (cancel, lost) = (self.control.cancel.clone(), self.control.lost.clone());
         loop {
             let is_free = self.recorder.is_free();
@@ -146,6 +151,7 @@ impl AgentProcess<'_> {
                 () = cancel.cancelled(), if listens => ProcessEvent::Cancel,
                 () = &mut idle, if is_silent => ProcessEvent::Idle,
                 () = &mut overdue, if is_overdue => ProcessEvent::Overdue,
+                _ = ticks.tick(), if runs => ProcessEvent::Tick,
                 sent = write(&mut stdin, &input), if !input.is_empty() => ProcessEvent::Stdin(sent),
                 () = self.recorder.sent(), if is_sending => ProcessEvent::Stored,
                 read = read(&mut stderr, &mut err) => ProcessEvent::Stderr(read),
@@ -185,6 +191,7 @@ impl AgentProcess<'_> {
                 ProcessEvent::Cancel => stage = self.ask(StopCause::Cancelled, timer.as_mut()),
                 ProcessEvent::Idle => {
                     stage = self.terminate(StopCause::Idle, self.limits.grace, timer.as_mut());
+                ProcessEvent::Tick => self.recorder.tick(),
                 }
                 ProcessEvent::Overdue => {
                     stage = self.terminate(StopCause::AfterResult, self.limits.grace, timer.as_mut());

@@ -196,7 +196,14 @@ impl Recorder {
         self.pump();
     }
 
-    /// The last reading of the account's allowance.
+    /// Time passes.
+    pub(super) fn tick(&mut self) {
+        let elapsed = self.began.elapsed();
+        self.keep(|home| home.tick(elapsed));
+        self.pump();
+    }
+
+    /// The last reading of the allowance of which most is used: that is the one that is reached first.
     pub(super) fn take_reading(&mut self) -> Option<AccountReading> {
         self.reading.take()
     }
