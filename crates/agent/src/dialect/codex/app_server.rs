@@ -195,12 +195,17 @@ impl AppServer {
             "item/started" | "item/completed" => {
                 let phase = if method == "item/started" { ItemPhase::Started } else { ItemPhase::Completed };
                 let read = params.get("item").map(|item| self.items.read(phase, item)).unwrap_or_default();
-                self.has_called |= read.iter().any(|fact| matches!(fact, Fact::ToolStarted { .. }));
+                let calls = read.iter().any(|fact| matches!(fact, Fact::ToolStarted { .. }));
                 facts.extend(read);
                 self.check_turns(facts);
             }
             "thread/tokenUsage/updated" => self.metered(params, facts),
             "account/rateLimits/updated" => self.limits(params, facts),
+                if calls && !self.has_called {
+                    // Its usage comes when its tools have ended; if the node dies before, it was made all the same.
+                    facts.push(Fact::Turns(self.turns + 1));
+                }
+                self.has_called |= calls;
             "error" => {
                 let of = params.get("error").unwrap_or(&Value::Null);
                 let message = text(of, "message").unwrap_or("an error without a message");
