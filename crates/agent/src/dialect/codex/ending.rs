@@ -63,7 +63,8 @@ fn by_sentence(message: &str) -> Reason {
     if has(&["Quota exceeded", "insufficient_quota", "billing", "Billing"]) {
         return Reason::Billing;
     }
-    if has(&["context_length_exceeded", "prompt is too long", "context window"]) {
+    if has(&["context_length_exceeded", "prompt is too long", "context window", "exceeds the maximum length"])
+    {
         return Reason::ContextTooLong;
     }
     if has(&["max_output_tokens"]) {
