@@ -19,6 +19,9 @@ use crate::transcript::{status, warning};
 /// Tools that are known to run at once. Beyond it, an agent is not watched for silence more strictly.
 const MAX_TOOLS: usize = 10_000;
 
+/// Allowances of one account. Agents name two.
+const MAX_ALLOWANCES: usize = 16;
+
 pub(super) struct Recorder {
     events: EventSender,
     /// Where the conversation lives; `None` for an agent that keeps none.
@@ -36,8 +39,8 @@ pub(super) struct Recorder {
     cost_before: Cost,
     turns_before: u32,
     has_warned: bool,
-    /// The last reading of the account's allowance.
-    reading: Option<AccountReading>,
+    /// The last readings of the account's allowances, one for each.
+    readings: Vec<AccountReading>,
     has_failed_to_keep: bool,
     run: RunState,
 }
@@ -77,7 +80,7 @@ impl Recorder {
             cost_before,
             turns_before,
             has_warned: false,
-            reading: None,
+            readings: Vec::new(),
             has_failed_to_keep: false,
             run: RunState::default(),
         }
@@ -205,7 +208,7 @@ impl Recorder {
 
     /// The last reading of the allowance of which most is used: that is the one that is reached first.
     pub(super) fn take_reading(&mut self) -> Option<AccountReading> {
-        self.reading.take()
+        std::mem::take(&mut self.readings).into_iter().max_by_key(|reading| reading.utilization_permille)
     }
 
     /// The attempt came to an end.
@@ -276,7 +279,10 @@ impl Recorder {
         if let Some(used) = window.utilization {
             let utilization_permille = (used.clamp(0.0, 1.0) * 1000.0).round() as u32;
             let (window, resets_at) = (window.name.clone(), window.resets_at);
-            self.reading = Some(AccountReading { window, utilization_permille, resets_at });
+            self.readings.retain(|reading| reading.window != window);
+            if self.readings.len() < MAX_ALLOWANCES {
+                self.readings.push(AccountReading { window, utilization_permille, resets_at });
+            }
         }
         let how = match window.state {
             LimitState::Open => return,
