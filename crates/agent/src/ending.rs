@@ -47,6 +47,8 @@ pub enum StopCause {
     Idle,
     /// Its running cost passed the budget of the task.
     Budget,
+    /// It was about to repeat a request that will be refused again.
+    Hopeless,
 }
 
 /// What is left of a run.
@@ -168,7 +170,7 @@ fn stopped(stop: StopCause) -> Stopped {
         StopCause::Timeout => Stopped::For(Trouble::new(Reason::TimedOut, "its time was up")),
         StopCause::Idle => Stopped::For(Trouble::new(Reason::Idle, "it was silent for too long")),
         StopCause::Budget => Stopped::For(Trouble::new(Reason::Budget, "the budget of the task is spent")),
-        StopCause::AfterResult => {
+        StopCause::AfterResult | StopCause::Hopeless => {
             Stopped::For(Trouble::new(Reason::NoResult, "it was stopped before it had a result"))
         }
     }

@@ -23,6 +23,8 @@ pub enum Fact {
     ToolFinished {
         call: String,
     },
+    /// The agent is about to repeat a request that will be refused again: it is killed before it does.
+    Hopeless,
     /// The result is there, and the process should exit: a grace period begins.
     ResultSeen,
     /// A line for standard input, without its line break.

@@ -291,7 +291,8 @@ impl<'a> AgentAttempt<'a> {
                 | StopCause::Cancelled
                 | StopCause::Timeout
                 | StopCause::Idle
-                | StopCause::Budget => {}
+                | StopCause::Budget
+                | StopCause::Hopeless => {}
             }
         }
         report

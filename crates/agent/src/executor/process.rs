@@ -181,21 +181,17 @@ impl AgentProcess<'_> {
                     ProcessStage::Asked(cause) => {
                         stage = self.terminate(cause, self.limits.grace / 2, timer.as_mut());
                     }
-                    ProcessStage::Stopping(cause) => {
-                        self.child.kill();
-                        stage = ProcessStage::Killed(cause);
-                        timer.as_mut().reset(Instant::now() + self.limits.grace.max(MIN_KILL_PATIENCE));
-                    }
+                    ProcessStage::Stopping(cause) => stage = self.kill(cause, timer.as_mut()),
                     ProcessStage::Killed(_) | ProcessStage::Draining { .. } => return Followed::Unresponsive,
                 },
                 ProcessEvent::Cancel => stage = self.ask(StopCause::Cancelled, timer.as_mut()),
                 ProcessEvent::Idle => {
                     stage = self.terminate(StopCause::Idle, self.limits.grace, timer.as_mut());
-                ProcessEvent::Tick => self.recorder.tick(),
                 }
                 ProcessEvent::Overdue => {
                     stage = self.terminate(StopCause::AfterResult, self.limits.grace, timer.as_mut());
                 }
+                ProcessEvent::Tick => self.recorder.tick(),
                 ProcessEvent::Stored => self.alive(idle.as_mut()),
                 ProcessEvent::Stdin(Ok(count)) => drop(input.drain(..count)),
                 // An agent need not read its input.
@@ -221,6 +217,8 @@ impl AgentProcess<'_> {
             if let ProcessStage::Running = stage {
                 if self.limits.budget.is_some_and(|most| self.recorder.cost() > most) {
                     stage = self.ask(StopCause::Budget, timer.as_mut());
+                } else if self.recorder.is_hopeless() {
+                    stage = self.kill(StopCause::Hopeless, timer.as_mut());
                 } else if self.recorder.is_closed() {
                     stage = self.terminate(StopCause::Cancelled, self.limits.grace, timer.as_mut());
                 }
@@ -243,6 +241,12 @@ impl AgentProcess<'_> {
         self.child.terminate();
         timer.reset(Instant::now() + grace);
         ProcessStage::Stopping(cause)
+    }
+
+    fn kill(&self, cause: StopCause, timer: Pin<&mut Sleep>) -> ProcessStage {
+        self.child.kill();
+        timer.reset(Instant::now() + self.limits.grace.max(MIN_KILL_PATIENCE));
+        ProcessStage::Killed(cause)
     }
 
     /// The agent gave a sign of life.

@@ -53,6 +53,7 @@ struct RunState {
     is_input_whole: bool,
     tools: HashSet<String>,
     has_result: bool,
+    is_hopeless: bool,
     cost: Cost,
     turns: u32,
 }
@@ -149,6 +150,11 @@ impl Recorder {
 
     pub(super) const fn has_result(&self) -> bool {
         self.run.has_result
+    }
+
+    /// Whether the agent would only repeat what is refused.
+    pub(super) const fn is_hopeless(&self) -> bool {
+        self.run.is_hopeless
     }
 
     /// Whether everything so far is stored, or at least on its way.
@@ -248,6 +254,7 @@ impl Recorder {
                 self.run.tools.remove(&call);
             }
             Fact::ResultSeen => self.run.has_result = true,
+            Fact::Hopeless => self.run.is_hopeless = true,
             Fact::Send(line) => {
                 self.run.input.extend_from_slice(line.as_bytes());
                 self.run.input.push(b'\n');

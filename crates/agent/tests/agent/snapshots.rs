@@ -87,6 +87,7 @@ fn fact(fact: &Fact) -> Option<String> {
         Fact::Turns(turns) => format!("turns {turns}"),
         // They follow the events of the tool.
         Fact::ToolStarted { .. } | Fact::ToolFinished { .. } => return None,
+        Fact::Hopeless => "hopeless".to_owned(),
         Fact::ResultSeen => "result seen".to_owned(),
         Fact::Send(line) => format!("send {}", cut(line)),
         Fact::CloseStdin => "close stdin".to_owned(),

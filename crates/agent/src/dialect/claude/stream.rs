@@ -4,10 +4,11 @@ use ostler_core::{Cost, EventBody, Role, Timestamp, ToolStatus, Usage};
 use serde_json::Value;
 
 use super::ending::{self, ApiError, TurnResult};
-use crate::ending::{ProcessEnd, RunReport, conclude};
+use crate::ending::{ProcessEnd, RunReport, Trouble, conclude};
 use crate::fact::{Fact, LimitState, LimitWindow};
 use crate::json::{content_text, list, text, whole};
 use crate::meter::Meter;
+use crate::reason::Reason;
 use crate::reset::from_seconds;
 use crate::settings::{AgentSettings, Denials, SessionStart};
 use crate::transcript::{called, error, raw, returned, said, status, thought, unreadable, warning};
@@ -30,6 +31,8 @@ pub(in crate::dialect) struct Stream {
     error: Option<ApiError>,
     /// When a reached usage limit resets.
     resets_at: Option<Timestamp>,
+    /// Why it was killed before it repeated a request.
+    hopeless: Option<Trouble>,
 }
 
 impl Stream {
@@ -46,6 +49,7 @@ impl Stream {
             result: None,
             error: None,
             resets_at: None,
+            hopeless: None,
         }
     }
 
@@ -80,6 +84,7 @@ impl Stream {
         let terminal = self.result.map(|result| {
             ending::judge(result, self.error.as_ref(), self.resets_at, self.schema.as_deref(), self.denials)
         });
+        let terminal = terminal.or(self.hopeless.map(Err));
         let end = conclude(terminal, end, ending::by_stderr);
         RunReport { end, unreported: self.meter.unreported() }
     }
@@ -113,6 +118,12 @@ impl Stream {
                 let http =
                     whole(value, "error_status").map(|status| format!(" ({status})")).unwrap_or_default();
                 facts.push(status(format!("retry {attempt} of {of} in {wait} ms: {why}{http}")));
+                // It would repeat even that. The fact comes first: there is half a second.
+                if why == "authentication_failed" {
+                    let message = format!("its key or its login is refused{http}");
+                    self.hopeless = Some(Trouble::new(Reason::BadCredentials, message));
+                    facts.insert(0, Fact::Hopeless);
+                }
             }
             "permission_denied" => {
                 let (tool, why) =

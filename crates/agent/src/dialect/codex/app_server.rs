@@ -6,7 +6,7 @@
 use ostler_core::{EventBody, Timestamp, Usage};
 use serde_json::Value;
 
-use super::ending::{answer, concluded, trouble};
+use super::ending::{answer, concluded, hopeless, trouble};
 use super::items::{ItemPhase, Items};
 use super::requests;
 use crate::ending::{ProcessEnd, RunReport, Trouble};
@@ -40,6 +40,8 @@ pub(in crate::dialect) struct AppServer {
     error_info: Option<Value>,
     stop: Option<InterruptCause>,
     end: Option<TurnEnd>,
+    /// Why it was killed before it repeated a request.
+    hopeless: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl AppServer {
             error_info: None,
             stop: None,
             end: None,
+            hopeless: None,
             settings: settings.clone(),
         }
     }
@@ -126,6 +129,7 @@ impl AppServer {
             TurnEnd::Failed { message, info } => Err(trouble(&message, info.as_ref(), self.resets_at, end)),
             TurnEnd::Refused(trouble) => Err(trouble),
         });
+        let terminal = terminal.or(self.hopeless.map(Err));
         RunReport { end: concluded(terminal, end), unreported: self.meter.unreported() }
     }
 
@@ -197,15 +201,15 @@ impl AppServer {
                 let read = params.get("item").map(|item| self.items.read(phase, item)).unwrap_or_default();
                 let calls = read.iter().any(|fact| matches!(fact, Fact::ToolStarted { .. }));
                 facts.extend(read);
-                self.check_turns(facts);
-            }
-            "thread/tokenUsage/updated" => self.metered(params, facts),
-            "account/rateLimits/updated" => self.limits(params, facts),
                 if calls && !self.has_called {
                     // Its usage comes when its tools have ended; if the node dies before, it was made all the same.
                     facts.push(Fact::Turns(self.turns + 1));
                 }
                 self.has_called |= calls;
+                self.check_turns(facts);
+            }
+            "thread/tokenUsage/updated" => self.metered(params, facts),
+            "account/rateLimits/updated" => self.limits(params, facts),
             "error" => {
                 let of = params.get("error").unwrap_or(&Value::Null);
                 let message = text(of, "message").unwrap_or("an error without a message");
@@ -214,6 +218,11 @@ impl AppServer {
                     self.error_info = error_info(of).cloned();
                 }
                 facts.push(if will_retry { status(message) } else { error(message) });
+                let details = text(of, "additionalDetails").unwrap_or(message);
+                if will_retry && let Some(trouble) = hopeless(details) {
+                    self.hopeless = Some(trouble);
+                    facts.insert(0, Fact::Hopeless);
+                }
             }
             "warning" | "configWarning" | "deprecationNotice" => {
                 let words = ["message", "summary"].into_iter().find_map(|name| text(params, name));

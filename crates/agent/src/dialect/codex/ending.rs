@@ -91,6 +91,12 @@ fn by_sentence(message: &str) -> Reason {
     Reason::Unknown
 }
 
+/// The trouble behind an error after which codex tries again, if that is no use: a key that is refused stays refused.
+pub(super) fn hopeless(message: &str) -> Option<Trouble> {
+    let reason = by_sentence(message);
+    (reason == Reason::BadCredentials).then(|| Trouble::new(reason, message))
+}
+
 /// "unexpected status 401 Unauthorized: …" and "…, last status: 429 Too Many Requests".
 fn status(message: &str) -> Option<u64> {
     let after = ["unexpected status ", "last status: "].iter().find_map(|before| message.split_once(before));

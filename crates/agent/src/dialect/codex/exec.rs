@@ -3,7 +3,7 @@
 use ostler_core::{EventBody, Usage};
 use serde_json::Value;
 
-use super::ending::{answer, concluded, trouble};
+use super::ending::{answer, concluded, hopeless, trouble};
 use super::items::{ItemPhase, Items};
 use crate::ending::{ProcessEnd, RunReport, Trouble};
 use crate::fact::Fact;
@@ -12,6 +12,9 @@ use crate::meter::Meter;
 use crate::reason::Reason;
 use crate::settings::{AgentSettings, SessionStart};
 use crate::transcript::{error, raw, status, unreadable};
+
+/// How it says that it tries again.
+const RETRY: &str = "Reconnecting...";
 
 #[derive(Debug)]
 pub(in crate::dialect) struct ExecStream {
@@ -22,6 +25,8 @@ pub(in crate::dialect) struct ExecStream {
     meter: Meter,
     turns: u32,
     end: Option<TurnEnd>,
+    /// Why it was killed before it repeated a request.
+    hopeless: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,7 @@ impl ExecStream {
             meter: Meter::new(settings.prices.clone(), total_before(settings)),
             turns: 0,
             end: None,
+            hopeless: None,
         }
     }
 
@@ -65,7 +71,16 @@ impl ExecStream {
                 }
             }
             // Not the end: it also says so when it tries again.
-            "error" => facts.push(status(message(&value))),
+            "error" => {
+                let said = message(&value);
+                let retried = said.strip_prefix(RETRY).and_then(|rest| rest.split_once('('));
+                let trouble = retried.and_then(|(_, why)| hopeless(why.trim_end_matches(')')));
+                if trouble.is_some() {
+                    self.hopeless = trouble;
+                    facts.insert(0, Fact::Hopeless);
+                }
+                facts.push(status(said));
+            }
             "turn.completed" => {
                 let total = value.get("usage").map(|usage| total_usage(self.model.clone(), usage));
                 facts.extend(self.meter.total(total.into_iter().collect()));
@@ -92,6 +107,7 @@ impl ExecStream {
                 Err(Trouble::new(Reason::UnknownSession, message))
             }
         });
+        let terminal = terminal.or(self.hopeless.map(Err));
         RunReport { end: concluded(terminal, end), unreported: self.meter.unreported() }
     }
 
