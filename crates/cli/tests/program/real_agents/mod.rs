@@ -1,0 +1,77 @@
+//! The real claude and codex, from the package registry, with a scripted LLM server on loopback: what its log has is true, whatever the
+//! store says.
+//!
+//! `llm.rs`: the server. `site.rs`: a place with pools of agents. The other files have a topic each. `OSTLER_ROUNDS=20` makes them long:
+//! more items, more deaths, and no hold is released by hand.
+
+mod deaths;
+mod left_behind;
+mod limits_go_on;
+mod llm;
+mod prompts;
+mod refusals;
+mod resumes;
+mod schemas;
+mod site;
+mod spending;
+mod usage_limits;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// The versions whose lines were recorded.
+const PACKAGES: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0"];
+/// How long agents may take: each start costs a second of processor time, and other tests want it too.
+const MAX_AGENT_WAIT: Duration = Duration::from_secs(600);
+/// The polling interval. A look is often a process of its own.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The folder with the programs, installed once and kept with the build. `None` where the registry cannot be reached.
+fn programs() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(install).as_deref()
+}
+
+fn install() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agents");
+    std::fs::create_dir_all(&folder).expect("the build has a folder");
+    let lock = File::create(folder.join("lock")).expect("a file");
+    lock.lock().expect("it can be locked");
+    let bin = folder.join("node_modules/.bin");
+    if !(bin.join("claude").exists() && bin.join("codex").exists()) {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).args(PACKAGES);
+        let installed = npm.stdin(Stdio::null()).output();
+        if !installed.as_ref().is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED: the real agents could not be installed by npm: {installed:?}");
+            return None;
+        }
+    }
+    Some(bin)
+}
+
+/// How many rounds the long forms have; `None`: the short ones are run.
+fn rounds() -> Option<u64> {
+    std::env::var("OSTLER_ROUNDS").ok().map(|text| text.parse().expect("OSTLER_ROUNDS is a number"))
+}
+
+/// Polls until a value is found, with the patience that agents need.
+fn in_time<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + MAX_AGENT_WAIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "not in time: {what}");
+        pause(LOOK);
+    }
+}
+
+fn pause(time: Duration) {
+    let (_never, nothing) = channel::<()>();
+    let _ = nothing.recv_timeout(time);
+}
