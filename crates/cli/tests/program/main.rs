@@ -6,6 +6,7 @@
 
 mod accounts;
 mod act;
+mod agent_streams;
 mod agents;
 mod away;
 mod bad_input;

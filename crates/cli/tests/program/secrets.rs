@@ -38,7 +38,7 @@ fn up(place: &Place) -> Running {
 }
 
 /// The files below a folder that contain this text.
-fn files_with(folder: &Path, text: &[u8]) -> Vec<String> {
+pub(crate) fn files_with(folder: &Path, text: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the folder is there").filter_map(Result::ok) {
         let path = entry.path();
