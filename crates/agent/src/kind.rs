@@ -43,11 +43,6 @@ impl PoolKind for AgentKind {
         "agent"
     }
 
-    fn defaults(&self) -> PoolDefaults {
-        let overrides = Overrides { timeout: Some(TIMEOUT), base: Some(RETRY_BASE), ..Overrides::NONE };
-        PoolDefaults { min_workers: 1, max_workers: MAX_WORKERS, overrides }
-    }
-
     fn task_budgets(&self) -> TaskBudgets {
         TaskBudgets::Enforced
     }
@@ -126,6 +121,11 @@ impl PoolKind for AgentKind {
 
 #[async_trait]
 impl PoolSpec for AgentPolicy {
+    fn defaults(&self) -> PoolDefaults {
+        let overrides = Overrides { timeout: Some(TIMEOUT), base: Some(RETRY_BASE), ..Overrides::NONE };
+        PoolDefaults { min_workers: 1, max_workers: MAX_WORKERS, overrides }
+    }
+
     fn beside(&mut self, folder: &Path) {
         children::beside(&mut self.folders, None, folder);
         let schema = self.schema.iter_mut().filter_map(|schema| match schema {

@@ -21,9 +21,6 @@ pub trait PoolKind: Send + Sync {
     /// The word in `executor = "…"`.
     fn name(&self) -> &'static str;
 
-    /// Values of common keys that a pool of this kind has if the file leaves them out.
-    fn defaults(&self) -> PoolDefaults;
-
     /// Whether its pools may have `budget.per_task`.
     fn task_budgets(&self) -> TaskBudgets {
         TaskBudgets::Unsupported
@@ -41,7 +38,7 @@ pub trait PoolKind: Send + Sync {
     }
 }
 
-/// Defaults of the keys that all pools share.
+/// Defaults of settings that all pools share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolDefaults {
     pub min_workers: u32,
@@ -157,6 +154,9 @@ pub enum ClaimAhead {
 /// The settings of one pool, as its kind has read them.
 #[async_trait]
 pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
+    /// The workers, timeout and retries of a pool that does not set them, in a config or in a program that uses the library.
+    fn defaults(&self) -> PoolDefaults;
+
     /// Resolves relative paths from this folder, which is that of the config file.
     fn beside(&mut self, _folder: &Path) {}
 

@@ -49,10 +49,9 @@ fn read(
         section.fault("executor", format!("is missing; this version has {}", words(kinds).join(", ")));
     }
     let kind = executor.and_then(|found| kind_named(&found, kinds));
-    let defaults = kind.map_or_else(|| PoolDefaults::by_cores(1), PoolKind::defaults);
-    let scale = scale(&mut section, &defaults);
+    let scale = ScaleKeys::read(&mut section);
     let grace = section.find("grace").and_then(|found| found.duration()).unwrap_or(PoolSettings::GRACE);
-    let overrides = overrides(&mut section).or(&defaults.overrides);
+    let overrides = overrides(&mut section);
     let kinds = kind::read_all(&section.section("kind"));
     let budgets = budget::read(&mut section, kind.map_or(TaskBudgets::Unsupported, PoolKind::task_budgets));
     let limits = LimitSettings { budget: budgets.queue, ..limits::read(&mut section, LIMITS) };
@@ -75,12 +74,13 @@ fn read(
     section.close(&[]);
     named.ok()?;
     let account = account.or_else(|| executor.account());
+    let defaults = executor.defaults();
     Some(PoolSettings {
         name,
         executor,
-        scale,
+        scale: scale.or(&defaults),
         grace,
-        overrides,
+        overrides: overrides.or(&defaults.overrides),
         kinds,
         unclassed,
         hooks,
@@ -118,25 +118,42 @@ fn kind_named<'k>(found: &FoundValue<'_>, kinds: Kinds<'k>) -> Option<&'k dyn Po
     }
 }
 
-fn scale(section: &mut Section<'_>, default: &PoolDefaults) -> ScalePolicy {
-    let most = u32::try_from(MAX_CLAIM).unwrap_or(u32::MAX);
-    let min = section.find("min_workers").and_then(|found| found.count(0..=most));
-    let max = section.find("max_workers").and_then(|found| found.count(1..=most));
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        section.fault("min_workers", format!("({min}) must not exceed max_workers ({max})"));
+/// The keys that size a pool, as far as the file has them.
+struct ScaleKeys {
+    min: Option<u32>,
+    max: Option<u32>,
+    scale_up_at: Option<u32>,
+    idle_timeout: Option<Duration>,
+}
+
+impl ScaleKeys {
+    fn read(section: &mut Section<'_>) -> Self {
+        let most = u32::try_from(MAX_CLAIM).unwrap_or(u32::MAX);
+        let min = section.find("min_workers").and_then(|found| found.count(0..=most));
+        let max = section.find("max_workers").and_then(|found| found.count(1..=most));
+        if let (Some(min), Some(max)) = (min, max)
+            && min > max
+        {
+            section.fault("min_workers", format!("({min}) must not exceed max_workers ({max})"));
+        }
+        Self {
+            min,
+            max,
+            scale_up_at: section.find("scale_up_at").and_then(|found| found.count(COUNTS)),
+            idle_timeout: section.find("idle_timeout").and_then(|found| found.duration()),
+        }
     }
-    // Only explicit values are compared: a file is not wrong because a machine has few cores.
-    let max = max.unwrap_or_else(|| default.max_workers.max(min.unwrap_or(default.min_workers)));
-    ScalePolicy {
-        min: min.unwrap_or(default.min_workers.min(max)),
-        max,
-        scale_up_at: section.find("scale_up_at").and_then(|found| found.count(COUNTS)).unwrap_or(SCALE_UP_AT),
-        idle_timeout: section
-            .find("idle_timeout")
-            .and_then(|found| found.duration())
-            .unwrap_or(PoolSize::IDLE_TIMEOUT),
+
+    /// Only explicit values are compared with each other: a file is not wrong because a machine has few cores.
+    fn or(&self, default: &PoolDefaults) -> ScalePolicy {
+        let max =
+            self.max.unwrap_or_else(|| default.max_workers.max(self.min.unwrap_or(default.min_workers)));
+        ScalePolicy {
+            min: self.min.unwrap_or(default.min_workers.min(max)),
+            max,
+            scale_up_at: self.scale_up_at.unwrap_or(SCALE_UP_AT),
+            idle_timeout: self.idle_timeout.unwrap_or(PoolSize::IDLE_TIMEOUT),
+        }
     }
 }
 

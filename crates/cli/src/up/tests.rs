@@ -47,11 +47,6 @@ impl PoolKind for GreeterKind {
         "greeter"
     }
 
-    fn defaults(&self) -> PoolDefaults {
-        let overrides = Overrides { timeout: Some(Duration::from_secs(7)), ..Overrides::NONE };
-        PoolDefaults { min_workers: 0, max_workers: 3, overrides }
-    }
-
     fn task_budgets(&self) -> TaskBudgets {
         TaskBudgets::Enforced
     }
@@ -69,6 +64,11 @@ impl PoolKind for GreeterKind {
 
 #[async_trait]
 impl PoolSpec for Greeter {
+    fn defaults(&self) -> PoolDefaults {
+        let overrides = Overrides { timeout: Some(Duration::from_secs(7)), ..Overrides::NONE };
+        PoolDefaults { min_workers: 0, max_workers: 3, overrides }
+    }
+
     fn programs(&self) -> Vec<String> {
         vec!["no-such-bell".to_owned()]
     }

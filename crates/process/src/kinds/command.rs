@@ -25,10 +25,6 @@ impl PoolKind for CommandKind {
         "command"
     }
 
-    fn defaults(&self) -> PoolDefaults {
-        PoolDefaults::by_cores(MOST_BY_CORES)
-    }
-
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
         const EXAMPLE: &str = "[\"sh\", \"-c\", \"date\"]";
         let argv = match section.find("command") {
@@ -79,6 +75,10 @@ impl PoolKind for CommandKind {
 
 #[async_trait]
 impl PoolSpec for CommandPolicy {
+    fn defaults(&self) -> PoolDefaults {
+        PoolDefaults::by_cores(MOST_BY_CORES)
+    }
+
     fn beside(&mut self, folder: &Path) {
         children::beside(&mut self.folders, self.sandbox.as_mut(), folder);
     }

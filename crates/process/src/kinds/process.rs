@@ -37,10 +37,6 @@ impl PoolKind for ProcessKind {
         "process"
     }
 
-    fn defaults(&self) -> PoolDefaults {
-        PoolDefaults { min_workers: MIN_WORKERS, max_workers: MAX_WORKERS, overrides: Overrides::NONE }
-    }
-
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
         let argv = command(section);
         let default = ProcessPolicy::new(pool.name, argv.clone().unwrap_or_default());
@@ -71,6 +67,10 @@ impl PoolKind for ProcessKind {
 
 #[async_trait]
 impl PoolSpec for ProcessPolicy {
+    fn defaults(&self) -> PoolDefaults {
+        PoolDefaults { min_workers: MIN_WORKERS, max_workers: MAX_WORKERS, overrides: Overrides::NONE }
+    }
+
     fn beside(&mut self, folder: &Path) {
         children::beside(&mut self.folders, self.sandbox.as_mut(), folder);
     }
