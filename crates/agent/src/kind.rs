@@ -95,6 +95,7 @@ impl PoolKind for AgentKind {
             environment: children::environment(pool, section, default.environment.clone()),
             secrets: pool.secrets.clone(),
             folders: children::folders_or_worktrees(pool.name, section, None),
+            files: children::files(section),
             config_folders: text(section, "config_folders").map(PathBuf::from),
             cost_pattern: pattern(section, "cost_pattern"),
             session_pattern: pattern(section, "session_pattern"),

@@ -24,11 +24,14 @@ const MAX_LOOKED_AT: usize = 100_000;
 
 /// Glob patterns for files, such as `*.pdf` or `pages/**/*.png`. `*` does not cross folders.
 #[derive(Clone, Debug)]
-pub(crate) struct Patterns(GlobSet);
+pub struct FilePatterns(GlobSet);
 
-impl Patterns {
+impl FilePatterns {
     /// Returns `None` if there is no pattern.
-    pub(crate) fn new(patterns: &[String]) -> Result<Option<Self>, String> {
+    ///
+    /// # Errors
+    /// When one is not a glob pattern.
+    pub fn new(patterns: &[String]) -> Result<Option<Self>, String> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
             let glob = GlobBuilder::new(pattern).literal_separator(true).build();
@@ -44,7 +47,7 @@ impl Patterns {
 /// Searches for files on a thread of its own, and hands over each as soon as it is read. Dropping the result stops the search.
 pub(crate) fn search(
     folder: TaskFolder,
-    patterns: Patterns,
+    patterns: FilePatterns,
     mut found: impl FnMut(EventBody) + Send + 'static,
 ) -> Reading<()> {
     Reading::begin(move |stopped| {
@@ -113,7 +116,7 @@ impl<T> Drop for Reading<T> {
 /// The matching files, one by one, and warnings about the search.
 fn matching<'a>(
     folder: &'a TaskFolder,
-    patterns: &'a Patterns,
+    patterns: &'a FilePatterns,
     stopped: &'a AtomicBool,
 ) -> impl Iterator<Item = EventBody> + 'a {
     let mut entries = Walk::new(&folder.opened, MAX_LOOKED_AT + 1);
@@ -175,7 +178,7 @@ mod tests {
 
     fn found(folder: &Path, patterns: &[&str]) -> Vec<String> {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-        let patterns = Patterns::new(&patterns).expect("they are right").expect("there are some");
+        let patterns = FilePatterns::new(&patterns).expect("they are right").expect("there are some");
         let shown = |note: EventBody| {
             if let EventBody::File { path, size, .. } = &note {
                 return format!("{path} {size}");
@@ -207,13 +210,13 @@ mod tests {
             opened: Arc::new(File::open("/dev/null").expect("it is there").into()),
             ..opened(folder.path())
         };
-        let any = Patterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
+        let any = FilePatterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
         let notes: Vec<EventBody> = matching(&gone, &any, &AtomicBool::new(false)).collect();
         assert!(
             matches!(&notes[..], [EventBody::Warning { text: message }] if message.contains("cannot be read")),
             "{notes:?}"
         );
-        assert!(Patterns::new(&["a[".to_owned()]).is_err());
+        assert!(FilePatterns::new(&["a[".to_owned()]).is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod kinds;
 mod lines;
 mod links;
 mod memory;
+mod output_files;
 pub mod pipes;
 pub mod sandbox;
 mod stall;
@@ -35,9 +36,11 @@ pub use command::verdict::not_spawned;
 pub use command::{
     Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
 };
+pub use files::FilePatterns;
 pub use folders::{Folders, Links, TaskFolder, TaskFolders};
 pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
 pub use lines::{Lines, Tail};
 pub use memory::Gauge;
+pub use output_files::OutputFiles;
 pub use worker::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};
 pub use worktrees::{WorktreeKeeper, Worktrees, usual_folder as usual_worktrees};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ostler_core::{Cost, ErrorClass, EventBody, Failure, Usage, UsageSource, add_usage};
 use ostler_exec::{AttemptResult, Control, Work};
 use ostler_process::supervisor::{Child, Launch, Socket, SpawnError, Stdin, Variables};
-use ostler_process::{TaskFolder, not_spawned};
+use ostler_process::{OutputFiles, TaskFolder, not_spawned};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 
@@ -38,6 +38,8 @@ pub(super) struct AgentAttempt<'a> {
     pub(super) task: String,
     began: Instant,
     deadline: Instant,
+    /// What is recorded of its folder at the end.
+    files: Option<OutputFiles>,
 }
 
 /// What was spent before this attempt.
@@ -51,11 +53,15 @@ impl<'a> AgentAttempt<'a> {
     pub(super) fn new(executor: &'a AgentExecutor, work: &'a Work, control: &'a Control) -> Self {
         let began = Instant::now();
         let deadline = began + work.timeout.min(MAX_TIMEOUT);
-        Self { executor, work, control, task: work.task.to_string(), began, deadline }
+        Self { executor, work, control, task: work.task.to_string(), began, deadline, files: None }
     }
 
     pub(super) async fn run(mut self) -> AttemptResult {
-        self.hold_all().await.unwrap_or_else(|ended| *ended)
+        let ended = self.hold_all().await.unwrap_or_else(|ended| *ended);
+        if let Some(files) = self.files {
+            files.record(&ended).await;
+        }
+        ended
     }
 
     async fn hold_all(&mut self) -> Result<AttemptResult, Early> {
@@ -68,6 +74,8 @@ impl<'a> AgentAttempt<'a> {
         let (supervisor, events) = (&self.executor.supervisor, &self.control.events);
         let own = self.within(self.executor.folders.open(self.work, supervisor, events)).await?;
         let own = own.map_err(AttemptResult::failed)?;
+        let patterns = self.executor.files.clone();
+        self.files = patterns.map(|patterns| OutputFiles::of(patterns, own.clone(), self.work, self.control));
 
         let previous = self.within(self.control.steps.previous_session()).await?.map_err(away)?;
         let earlier = self.within(self.control.steps.earlier_conversations()).await?.map_err(away)?;

@@ -27,7 +27,7 @@ use ostler_config::state_folder;
 use ostler_core::Timestamp;
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 use ostler_process::supervisor::Supervisor;
-use ostler_process::{Links, TaskFolders, children};
+use ostler_process::{FilePatterns, Links, TaskFolders, children};
 use regex::Regex;
 use thiserror::Error;
 use tokio::sync::OnceCell;
@@ -59,6 +59,7 @@ pub struct AgentExecutor {
     schema: Option<AnswerSchema>,
     patterns: LinePatterns,
     folders: TaskFolders,
+    files: Option<FilePatterns>,
     /// `None`: its agents keep no conversations.
     homes: Option<Homes>,
     stagger: Stagger,
@@ -80,6 +81,8 @@ pub enum AgentPolicyError {
     Pattern(&'static str, regex::Error),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error("files: {0}")]
+    Files(String),
     #[error("there is no folder for conversations: set config_folders, or one of XDG_STATE_HOME and HOME")]
     NoFolder,
 }
@@ -124,6 +127,7 @@ impl AgentExecutor {
                 .transpose()
                 .map_err(AgentPolicyError::Schema)?,
             folders: TaskFolders::new(&policy.folders, Links::Trusted),
+            files: FilePatterns::new(&policy.files).map_err(AgentPolicyError::Files)?,
             stagger: Stagger::new(policy.stagger),
             probed: OnceCell::new(),
             has_swept: AtomicBool::new(false),

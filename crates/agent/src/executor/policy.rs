@@ -51,15 +51,23 @@ pub struct AgentPolicy {
     pub extra: Vec<String>,
     /// Variables beside those that an agent of this dialect always has.
     pub environment: Environment,
+    /// Set as variables, and redacted in everything that an agent writes.
     pub secrets: Secrets,
+    /// Where its agents work.
     pub folders: Folders,
+    /// Patterns of the files in the task's folder to record, such as `*.pdf` or `pages/**/*.png`.
+    pub files: Vec<String>,
     /// Where agents keep their config and their conversations; `None`: the user's state folder.
     pub config_folders: Option<PathBuf>,
-    /// Patterns for the lines of a plain command.
+    /// For [`Dialect::Command`]: a pattern that finds the US dollars spent so far in what it prints. The first group counts.
     pub cost_pattern: Option<String>,
+    /// For [`Dialect::Command`]: a pattern that finds the id of a session in what it prints.
     pub session_pattern: Option<String>,
+    /// What models cost, for agents that report tokens and no money.
     pub prices: PriceTable,
+    /// Bytes of standard error that are kept as log lines of an attempt.
     pub max_log_bytes: usize,
+    /// The maximum size of an output in bytes.
     pub max_output_bytes: usize,
 }
 
@@ -96,6 +104,7 @@ impl AgentPolicy {
             environment: Environment { keep: Vec::new(), set: Vec::new() },
             secrets: Secrets::default(),
             folders: Folders::default(),
+            files: Vec::new(),
             config_folders: None,
             cost_pattern: None,
             session_pattern: None,

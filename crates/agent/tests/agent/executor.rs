@@ -78,6 +78,29 @@ async fn a_task_has_its_folder_and_a_pool_its_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_that_an_agent_leaves_are_recorded_if_they_match() {
+    let mut bench = Bench::claude().await;
+    bench.policy.files = vec!["*.md".to_owned()];
+    let folder = bench.folder.path().join("own");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("notes.txt"), "no match").expect("a file");
+    let work = ostler_exec::Work {
+        folder: Some(folder.display().to_string()),
+        ..bench.work(&json!("[[file report.md]]"))
+    };
+    let ran = bench.start_work(work, Earlier::default()).end().await;
+    assert_eq!(ran.output(), json!("It wrote a file."));
+    let files: Vec<(&str, u64)> = ran
+        .events
+        .iter()
+        .filter_map(|event| {
+            if let EventBody::File { path, size, .. } = event { Some((path.as_str(), *size)) } else { None }
+        })
+        .collect();
+    assert_eq!(files, [("report.md", 9)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn long_lines_bytes_that_are_no_text_and_a_last_line_without_an_end_are_kept() {
     let bench = Bench::claude().await;
     let huge = bench.run(&json!("[[huge]]")).await;

@@ -90,6 +90,10 @@ def act(name, word, prompts):
     elif name == "leave":
         left_behind()
         result("It left something.")
+    elif name == "file":
+        with open(word, "w") as left:
+            left.write("a report\n")
+        result("It wrote a file.")
     elif name == "huge":
         text("x" * (4 << 20))
         result("It was long.")

@@ -2,7 +2,6 @@
 
 mod attempt;
 mod output;
-mod output_files;
 mod policy;
 mod template;
 pub(crate) mod verdict;
@@ -16,12 +15,12 @@ use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
 use serde::Deserialize;
 
 use crate::argument::Argument;
-use crate::files::Patterns;
+use crate::files::FilePatterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
+use crate::output_files::OutputFiles;
 use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor, Variables};
 use attempt::Attempt;
-use output_files::OutputFiles;
 pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
 use template::Template;
 pub use template::TemplateError;
@@ -38,7 +37,7 @@ pub struct Command {
     words: Words,
     sandbox: Option<SandboxInstance>,
     folders: TaskFolders,
-    files: Option<Patterns>,
+    files: Option<FilePatterns>,
 }
 
 /// The source of a command's arguments.
@@ -84,7 +83,7 @@ impl Command {
             SandboxInstance::new(supervisor.clone(), sandbox, fixed, &policy.environment, &policy.folders)
         });
         let sandbox = sandbox.transpose()?;
-        let files = Patterns::new(&policy.files).map_err(PolicyError::Files)?;
+        let files = FilePatterns::new(&policy.files).map_err(PolicyError::Files)?;
         let folders = TaskFolders::new(&policy.folders, Links::of(sandbox.as_ref()));
         Ok(Self { supervisor, sandbox, words, folders, files, policy })
     }

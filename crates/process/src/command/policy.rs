@@ -5,7 +5,7 @@ use std::time::Duration;
 use ostler_core::ErrorClass;
 use ostler_exec::Secrets;
 
-use crate::files::Patterns;
+use crate::files::FilePatterns;
 use crate::folders::Folders;
 use crate::sandbox::{Sandbox, SandboxError};
 
@@ -69,7 +69,7 @@ impl CommandPolicy {
     pub fn faults(&self) -> Vec<PolicyError> {
         let no_program = self.argv.first().is_none_or(String::is_empty).then_some(PolicyError::NoProgram);
         let templates = self.argv.iter().filter_map(|text| Template::parse(text).err());
-        let files = Patterns::new(&self.files).err().map(PolicyError::Files);
+        let files = FilePatterns::new(&self.files).err().map(PolicyError::Files);
         no_program.into_iter().chain(templates.map(PolicyError::Template)).chain(files).collect()
     }
 

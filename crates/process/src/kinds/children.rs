@@ -1,4 +1,4 @@
-//! What pools of children share in the config: environment, folders, and the sandbox.
+//! What pools of children share in the config: environment, folders, output files, and the sandbox.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::SUPERVISOR;
 use crate::sandbox::{Attributes, Network, PROBE, Sandbox, prove as prove_sandbox};
 use crate::supervisor::Supervisor;
 use crate::worktrees::{Worktrees, usual_folder as usual_worktrees};
-use crate::{Environment, Folders};
+use crate::{Environment, FilePatterns, Folders};
 
 /// The range of `memory`. With less, hardly anything starts.
 const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 44;
@@ -26,6 +26,18 @@ const PROCESSES: RangeInclusive<u64> = 1..=4_000_000;
 /// When an attempt without a sign of life is stuck.
 pub fn stuck_after(section: &mut Section<'_>) -> Option<Duration> {
     section.find("stuck_after")?.duration()
+}
+
+/// The patterns of files to record with an attempt.
+pub fn files(section: &mut Section<'_>) -> Vec<String> {
+    let patterns = section.find("files").and_then(|found| {
+        let patterns = found.texts("[\"*.pdf\"]")?;
+        match FilePatterns::new(&patterns) {
+            Ok(_) => Some(patterns),
+            Err(fault) => found.refuse(format!("is invalid: {fault}")),
+        }
+    });
+    patterns.unwrap_or_default()
 }
 
 /// Where the children of a pool run.

@@ -57,7 +57,7 @@ impl PoolKind for CommandKind {
             stuck_after: children::stuck_after(section),
             folders: children::folders_or_worktrees(pool.name, section, sandbox.as_ref()),
             sandbox,
-            files: files(section),
+            files: children::files(section),
             argv: default.argv,
         };
         (argv.is_some() && wrong.is_empty()).then(|| Box::new(policy) as Box<dyn PoolSpec>)
@@ -150,16 +150,6 @@ fn data_in(template: &str) -> Data {
         return if fields.any(|(field, _)| chosen(field)) { Data::Whole } else { Data::None };
     }
     if fields.any(|(field, _)| chosen(field)) { Data::Piece } else { Data::None }
-}
-
-/// The patterns of files to record.
-fn files(section: &mut Section<'_>) -> Vec<String> {
-    let patterns = section.find("files").and_then(|found| {
-        let patterns = found.texts("[\"*.pdf\"]")?;
-        let policy = CommandPolicy { files: patterns.clone(), ..CommandPolicy::new(["true"]) };
-        policy.faults().first().map_or(Some(patterns), |fault| found.refuse(format!("is invalid: {fault}")))
-    });
-    patterns.unwrap_or_default()
 }
 
 fn codes(section: &mut Section<'_>) -> Codes {

@@ -1,4 +1,4 @@
-//! Output files of a command: recorded after the child has exited, in the time that remains.
+//! Output files of an attempt: recorded after its child has exited, in the time that remains.
 
 use std::time::Duration;
 
@@ -7,11 +7,13 @@ use ostler_exec::{AttemptResult, Control, EventSender, Work};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::files::{Patterns, search};
+use crate::files::{FilePatterns, search};
 use crate::folders::TaskFolder;
 
-pub(super) struct OutputFiles {
-    patterns: Patterns,
+/// The files in a task's folder that an attempt will have left.
+#[derive(Debug)]
+pub struct OutputFiles {
+    patterns: FilePatterns,
     folder: Option<TaskFolder>,
     notes: EventSender,
     lost: CancellationToken,
@@ -22,7 +24,8 @@ pub(super) struct OutputFiles {
 
 impl OutputFiles {
     /// For an attempt that starts now.
-    pub(super) fn of(patterns: Patterns, folder: Option<TaskFolder>, work: &Work, control: &Control) -> Self {
+    #[must_use]
+    pub fn of(patterns: FilePatterns, folder: Option<TaskFolder>, work: &Work, control: &Control) -> Self {
         Self {
             patterns,
             folder,
@@ -34,7 +37,7 @@ impl OutputFiles {
     }
 
     /// Records the matching files. An attempt that was stopped or timed out has no time left for it.
-    pub(super) async fn record(self, ended: &AttemptResult) {
+    pub async fn record(self, ended: &AttemptResult) {
         match &ended.outcome {
             Outcome::Success => {}
             Outcome::Failed(failure) if failure.class != ErrorClass::Timeout => {}
