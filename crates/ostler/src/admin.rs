@@ -1,7 +1,7 @@
 //! Administration of tasks and of the queue: list, show, events, files, replay, drop, amend, pause, resume.
 
 use async_trait::async_trait;
-use ostler_core::{Account, AccountChange, EventBody, EventKind, Overrides, StateName, TaskId};
+use ostler_core::{Account, AccountChange, EventBody, EventKind, EventKinds, Overrides, StateName, TaskId};
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::Selector;
 use ostler_ops::{OpsError, Refusal};
@@ -16,6 +16,15 @@ use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE, Store};
 
 use crate::client::Client;
 use crate::error::WaitError;
+
+/// What is said between an attempt and a model, with the tools that are called.
+const TRANSCRIPT: EventKinds = EventKinds::only(EventKind::Session)
+    .with(EventKind::Prompt)
+    .with(EventKind::Message)
+    .with(EventKind::Thinking)
+    .with(EventKind::ToolCall)
+    .with(EventKind::ToolResult)
+    .with(EventKind::Result);
 
 impl Client {
     /// Lists the tasks that match the filter, newest first. Without a queue in the filter, only tasks of the client's queue
@@ -55,6 +64,21 @@ impl Client {
     /// When the store cannot be read.
     pub async fn read_events(&self, id: TaskId, query: EventQuery) -> Result<Vec<Event>, WaitError> {
         Ok(self.store().read_events(id, query).await?)
+    }
+
+    /// Returns all that was said between the attempts of a task and a model, in order: sessions, prompts as they were sent,
+    /// messages, reasoning, tool calls with their results, and answers. An event has the token of its attempt's lease.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn transcript(&self, id: TaskId) -> Result<Vec<Event>, WaitError> {
+        let (mut all, mut query) = (Vec::new(), EventQuery { kinds: TRANSCRIPT, ..EventQuery::default() });
+        loop {
+            let page = self.store().read_events(id, query).await?;
+            let Some(newest) = page.last() else { return Ok(all) };
+            query.after = newest.number;
+            all.extend(page);
+        }
     }
 
     /// Returns a part of a long text of a task, its output or the text of an event: up to `most` bytes from position `from`.

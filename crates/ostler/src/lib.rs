@@ -26,12 +26,14 @@
 //! A program that only submits and looks has a [`Client`]. A [`Kind`] ties a payload type to its handler.
 //!
 //! Features: `sqlite` and `postgres` are the stores, both on by default. `process` serves queues with commands and with worker
-//! processes, `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
+//! processes, `agent` with command-line agents such as Claude Code, `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
 //! store and a handler's context for tests.
 
 #![warn(missing_docs)]
 
 mod admin;
+#[cfg(feature = "agent")]
+pub mod agent;
 mod builder;
 mod callbacks;
 mod client;

@@ -121,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// Serves another queue as the first one, with its own workers. These listeners replace those of the first queue that have the same
+    /// Serves another queue as the first one, with its own workers, and on the same account and budget. These listeners replace those of the first queue that have the same
     /// name.
     pub(crate) async fn serve_also(
         &self,

@@ -65,7 +65,10 @@ pub fn init() {
 
 impl Builder {
     /// Serves the queue by child processes: a [`CommandPolicy`] runs a command for each task, a [`ProcessPolicy`] has long-lived
-    /// workers that speak the worker protocol. Such a queue has no handlers. [`init`] must have been called.
+    /// workers that speak the worker protocol, and an `AgentPolicy` (feature `agent`) gives each task to an agent. Such a queue has
+    /// no handlers. [`init`] must have been called.
+    ///
+    /// Workers, timeout, retries and account are those of the policy's kind, unless the builder sets them, as in a config.
     #[must_use]
     pub fn executor(mut self, spec: impl PoolSpec + 'static) -> Self {
         self.set_spec(Box::new(spec));

@@ -28,26 +28,39 @@ const MAX_OUTPUT_BYTES: usize = 16 << 20;
 pub struct AgentPolicy {
     /// The name of the pool: its conversations have a folder of that name.
     pub pool: String,
+    /// The agent, and how it is spoken to.
     pub dialect: Dialect,
     /// The program and its first arguments, if it is not the dialect's name on the PATH.
     pub command: Vec<String>,
     /// The template of the prompt. Without it, the prompt is in the payload.
     pub prompt: Option<String>,
+    /// The model, in the words of the agent; `None`: the agent's own choice.
     pub model: Option<String>,
-    /// Model requests of a task.
+    /// Model requests of a task, over all of its attempts.
     pub max_turns: u32,
+    /// What the agent may do without a question: there is no one to ask.
     pub permission: Permission,
+    /// Tools that are allowed or denied by name.
     pub tools: ToolRules,
+    /// What a denied tool means for an agent that otherwise succeeds.
     pub denials: Denials,
+    /// The JSON schema of the answers. With it, the output is a JSON value instead of text.
     pub schema: Option<SchemaSource>,
+    /// How often an answer that the schema does not allow is sent back, before the task fails.
     pub schema_retries: u32,
+    /// MCP servers, in the notation of the agent; `None`: none, whatever the user has configured.
     pub mcp_config: Option<String>,
+    /// Settings files that claude reads, such as `project`; `None`: none.
     pub setting_sources: Option<String>,
+    /// A model server other than the agent's own.
     pub provider: Option<ModelProvider>,
+    /// How long an agent may be silent while none of its tools runs, before it counts as stuck.
     pub idle_watchdog: Duration,
+    /// The time between two starts.
     pub stagger: Duration,
     /// On one task, over all of its attempts: an attempt that passes it is stopped.
     pub max_task_cost: Option<Cost>,
+    /// More arguments, in the words of the agent.
     pub extra: Vec<String>,
     /// Variables beside those that an agent of this dialect always has.
     pub environment: Environment,
@@ -74,12 +87,14 @@ pub struct AgentPolicy {
 /// Where the schema of the answers is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchemaSource {
+    /// In this file.
     File(PathBuf),
+    /// Here.
     Inline(Value),
 }
 
 impl AgentPolicy {
-    /// The defaults.
+    /// The defaults, for a pool of this name.
     #[must_use]
     pub fn new(pool: impl Into<String>, dialect: Dialect) -> Self {
         Self {

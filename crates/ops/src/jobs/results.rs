@@ -42,20 +42,28 @@ impl JobResults {
         let spec = by_id(store, job).await?.and_then(|record| JobSpec::of(&record));
         let folders = spec.and_then(|spec| spec.item_folders);
         let filter = Filter { queue: Some(queue_of(job)), ..Filter::default() };
-        let mut all = Vec::new();
+        let (mut all, mut unnumbered) = (Vec::new(), Vec::new());
         let mut after = None;
         loop {
             let page = store.list(filter.clone(), after, PAGE).await?;
             for task in &page.tasks {
-                all.extend(ItemPayload::of(&task.payload).map(|payload| (payload.number, task.id)));
+                match ItemPayload::of(&task.payload) {
+                    Some(payload) => all.push((payload.number, task.id)),
+                    None => unnumbered.push(task.id),
+                }
             }
             after = page.next;
             if after.is_none() {
-                all.sort_unstable();
-                let last = all.last().map_or(0, |(number, _)| *number);
-                return Ok(Self { left: all.into_iter(), last, folders });
+                break;
             }
         }
+        all.sort_unstable();
+        let numbered = all.last().map_or(0, |(number, _)| *number);
+        // A program that uses the library has payloads of its own, and creates the ids in the order of the items.
+        unnumbered.sort_unstable();
+        all.extend((numbered + 1..).zip(unnumbered));
+        let last = all.last().map_or(0, |(number, _)| *number);
+        Ok(Self { left: all.into_iter(), last, folders })
     }
 
     /// The number of the last item.
@@ -82,10 +90,10 @@ impl JobResults {
 impl ItemResult {
     #[must_use]
     pub fn view(&self) -> JobResultView {
-        let item = ItemPayload::of(&self.found.task.payload).map(|payload| payload.item.shown());
+        let payload = &self.found.task.payload;
+        let item = ItemPayload::of(payload).map_or_else(|| payload.clone(), |payload| payload.item.shown());
         let AttemptOutput { stdout, files, .. } = &self.output;
-        let view =
-            JobResultView::new(self.number, item.unwrap_or_default(), &self.found, stdout, files.clone());
+        let view = JobResultView::new(self.number, item, &self.found, stdout, files.clone());
         JobResultView { folder: self.folder.clone(), ..view }
     }
 }

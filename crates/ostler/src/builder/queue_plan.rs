@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "process")]
+use ostler_core::Overrides;
 use ostler_exec::{ByKind, Executor, Inline, Resources, Served, ThreadPolicy, Threads};
 use ostler_runtime::{PoolConfig, PoolSize, Prefetch, Unclassed};
 use ostler_store::Store;
@@ -106,16 +108,17 @@ impl QueuePlan {
     /// The pool of a queue whose executor has settings of its own.
     #[cfg(feature = "process")]
     async fn build_spec(
-        self,
+        mut self,
         spec: &dyn ostler_config::PoolSpec,
         resources: &Resources,
         store: &Arc<dyn Store>,
     ) -> Result<PoolConfig, OpenError> {
-        use ostler_config::{BuildContext, ClaimAhead, PoolDefaults};
-        /// The default number of workers is that of the cores, but at most this.
-        const MOST_BY_CORES: u32 = 10;
+        use ostler_config::{BuildContext, ClaimAhead};
         let queue = self.queue.clone();
         let refused = |reason: String| OpenError::Executor { queue: queue.clone(), reason };
+        if let Some(why) = spec.unpriced().filter(|_| self.has_budget()) {
+            return Err(refused(format!("its budget cannot be kept: {why}")));
+        }
         let context = BuildContext { pool: &queue, resources };
         spec.prove(context).await.map_err(&refused)?;
         let executor = spec.build(context).map_err(|error| refused(error.to_string()))?;
@@ -123,10 +126,39 @@ impl QueuePlan {
             ClaimAhead::Never => |_| Prefetch::Off,
             ClaimAhead::WhenShort => Prefetch::usual,
         };
-        let usual = usize::try_from(PoolDefaults::by_cores(MOST_BY_CORES).max_workers).unwrap_or(1);
+        let defaults = spec.defaults();
+        if self.workers.is_none() {
+            self.least = usize::try_from(defaults.min_workers).ok();
+        }
+        let usual = usize::try_from(defaults.max_workers).unwrap_or(usize::MAX);
+        self.fill_in(defaults.overrides, spec.account());
         let pool = self.configure(store, executor, usual, prefetch)?;
         // The start of a child is on disk before the child exists.
         Ok(PoolConfig { beginning: ostler_runtime::StartMode::Durable, ..pool })
+    }
+
+    #[cfg(feature = "process")]
+    fn has_budget(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, QueueChange::Budget(Some(_))))
+    }
+
+    /// Sets timeout, retries and account as far as the builder was not given them.
+    #[cfg(feature = "process")]
+    fn fill_in(&mut self, defaults: Overrides, account: Option<String>) {
+        let (mut has_overrides, mut has_account) = (false, false);
+        for change in &mut self.changes {
+            if let QueueChange::Overrides(said) = change {
+                *said = said.or(&defaults);
+                has_overrides = true;
+            }
+            has_account |= matches!(change, QueueChange::Account(_));
+        }
+        if !has_overrides && defaults != Overrides::NONE {
+            self.changes.push(QueueChange::Overrides(defaults));
+        }
+        if account.is_some() && !has_account {
+            self.changes.push(QueueChange::Account(account));
+        }
     }
 
     fn configure(

@@ -1,6 +1,8 @@
 //! The library as its users call it, on real stores. Tests with a `Twin` start this program again as another process.
 
 mod accounts;
+#[cfg(feature = "agent")]
+mod agents;
 mod breakers;
 mod budgets;
 mod callbacks;
