@@ -3,6 +3,10 @@
 use ostler::{Cost, StateName};
 use ostler_testkit::scratch;
 
+#[cfg(feature = "agent")]
+#[allow(dead_code, reason = "the example's own main function is not called here")]
+#[path = "../../examples/agent_pool.rs"]
+mod agent_pool;
 #[allow(dead_code, reason = "the example's own main function is not called here")]
 #[path = "../../examples/document_pool.rs"]
 mod document_pool;
@@ -61,4 +65,41 @@ async fn a_process_pool_outlives_crashes_and_timeouts_of_its_workers() {
     let failed: Vec<ErrorClass> = ends.iter().filter_map(|end| end.err()).collect();
     assert_eq!((ends.len(), failed.len()), (11, 2), "{ends:?}");
     assert!(failed.contains(&ErrorClass::Crash) && failed.contains(&ErrorClass::Timeout), "{failed:?}");
+}
+
+#[cfg(feature = "agent")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_agents_keeps_the_record_of_each_unit_whether_it_completes_fails_or_crashes() {
+    let folder = scratch();
+    let report = agent_pool::run(folder.path(), None, Some(crate::children::supervisor())).await.unwrap();
+    let price = Cost::from_usd(0.0012);
+    let mut sessions = std::collections::BTreeSet::new();
+    for (subject, unit) in &report.units {
+        assert_eq!(unit.prompt, format!("Describe {subject} in one sentence. Write it to answer.md."));
+        sessions.extend(unit.session.clone());
+        assert_eq!(unit.conversation[..2], ["session", "prompt"], "{unit:?}");
+        match subject.as_str() {
+            "a cat" => {
+                assert_eq!(
+                    (unit.state, unit.answer.as_str()),
+                    (StateName::Failed, "the model knows no cats")
+                );
+                assert_eq!((unit.cost, unit.files.len()), (price, 0));
+                assert_eq!(unit.conversation[2..], ["message"]);
+            }
+            "a volcano" => {
+                assert_eq!((unit.state, unit.cost, unit.files.len()), (StateName::Failed, None, 0));
+                assert!(unit.answer == "it was killed by signal 9", "{unit:?}");
+            }
+            _ => {
+                let answer = format!("A{} is a thing.", &subject[1..]);
+                assert_eq!((unit.state, &unit.answer), (StateName::Completed, &answer));
+                assert_eq!((unit.cost, unit.files.as_slice()), (price, &["answer.md".to_owned()][..]));
+                assert_eq!(unit.conversation[2..], ["tool_call", "tool_result", "message", "result"]);
+                assert!(!unit.took.is_zero());
+            }
+        }
+    }
+    assert_eq!((report.units.len(), sessions.len()), (8, 8));
+    assert_eq!(report.cost, Cost::from_nanos(7 * 1_200_000), "the crashed one did not come to report");
 }
