@@ -31,6 +31,7 @@ mod limited;
 mod limits;
 mod list;
 mod liveness;
+mod llm_pool;
 mod log;
 mod logs;
 mod map;
