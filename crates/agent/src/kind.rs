@@ -213,7 +213,7 @@ impl PoolSpec for AgentPolicy {
             advice,
         };
         if let Err(error) = program_version(self).await {
-            return vec![finding("agent-program", error.to_string(), "")];
+            return vec![finding("agent-program", error.to_string(), "Or set \"command\" to where it is")];
         }
         let Some(place) = self.dialect.login() else { return Vec::new() };
         match Login::of(self, &node_env) {
@@ -221,13 +221,11 @@ impl PoolSpec for AgentPolicy {
             Login::Missing => {
                 let program = self.program().unwrap_or_default();
                 let keys = place.keys.first().copied().unwrap_or_default();
-                let sentence =
-                    format!("{program} has no login: neither {keys} nor ~/{}/{}", place.folder, place.file);
-                vec![finding(
-                    "agent-login",
-                    sentence,
-                    "Log in with the program itself, or give the pool a key in \"secrets\"",
-                )]
+                let sentence = format!(
+                    "`{program}` has no login: run it and log in, or set {keys} (there is no ~/{}/{})",
+                    place.folder, place.file
+                );
+                vec![finding("agent-login", sentence, "Or give the pool a key in \"secrets\"")]
             }
         }
     }

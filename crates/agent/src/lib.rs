@@ -41,7 +41,7 @@ pub mod settings;
 pub mod transcript;
 pub mod version;
 
-pub use dialect::{AgentRun, Dialect};
+pub use dialect::{AgentProduct, AgentRun, Dialect};
 pub use ending::{AgentAnswer, AgentEnd, ProcessEnd, ProcessExit, RunReport, StopCause, Trouble};
 pub use executor::{AgentExecutor, AgentPolicy};
 pub use fact::{Fact, LimitWindow};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::dialect::Dialect;
+use crate::dialect::{AgentProduct, Dialect};
 
 /// The version of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,10 +42,8 @@ pub enum VersionOutput<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum VersionError {
-    #[error(
-        "`{program}` is not installed, or not on the PATH: install {name}, or set `command` to where it is"
-    )]
-    Missing { program: String, name: &'static str },
+    #[error("`{program}` is not installed, or not on the PATH: install {name} (the package {package})")]
+    Missing { program: String, name: &'static str, package: &'static str },
     #[error("`{program}` is {name} {found}, and {oldest} or newer is needed: update it")]
     TooOld { program: String, name: &'static str, found: AgentVersion, oldest: AgentVersion },
     #[error("`{program} --version` printed \"{printed}\": that is not {name}")]
@@ -61,13 +59,15 @@ pub fn probe(
     program: &str,
     output: VersionOutput<'_>,
 ) -> Result<Option<AgentVersion>, VersionError> {
-    let (name, oldest) = match dialect {
-        Dialect::Claude => ("Claude Code", OLDEST_CLAUDE),
-        Dialect::Codex | Dialect::CodexExec => ("Codex", OLDEST_CODEX),
-        Dialect::Command => return Ok(None),
+    let Some(AgentProduct { name, package }) = dialect.product() else { return Ok(None) };
+    let oldest = match dialect {
+        Dialect::Claude => OLDEST_CLAUDE,
+        Dialect::Codex | Dialect::CodexExec | Dialect::Command => OLDEST_CODEX,
     };
     let program = program.to_owned();
-    let VersionOutput::Printed(printed) = output else { return Err(VersionError::Missing { program, name }) };
+    let VersionOutput::Printed(printed) = output else {
+        return Err(VersionError::Missing { program, name, package });
+    };
     // `2.1.325 (Claude Code)`, `codex-cli 0.166.0`. A warning may stand on a line before it.
     let is_claude = |line: &str| line.strip_suffix("(Claude Code)").and_then(|rest| parse(rest.trim()));
     let is_codex = |line: &str| parse(line.strip_prefix("codex-cli ")?.trim());
@@ -122,7 +122,7 @@ mod tests {
         let missing = probe(Dialect::Codex, "codex", VersionOutput::Missing).unwrap_err().to_string();
         assert_eq!(
             missing,
-            "`codex` is not installed, or not on the PATH: install Codex, or set `command` to where it is"
+            "`codex` is not installed, or not on the PATH: install Codex (the package @openai/codex)"
         );
         assert_eq!(
             claude("1.0.71 (Claude Code)").unwrap_err(),

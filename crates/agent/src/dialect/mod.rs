@@ -26,6 +26,14 @@ pub enum Dialect {
     Command,
 }
 
+/// What a user installs to have an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentProduct {
+    pub name: &'static str,
+    /// The npm package that has the program.
+    pub package: &'static str,
+}
+
 /// Where an agent finds its login: a key in a variable, or a file in the user's config folder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoginPlace {
@@ -64,6 +72,16 @@ impl Dialect {
         match self {
             Self::Claude => Some("claude"),
             Self::Codex | Self::CodexExec => Some("codex"),
+            Self::Command => None,
+        }
+    }
+
+    /// What has the program; `None` for any program.
+    #[must_use]
+    pub const fn product(self) -> Option<AgentProduct> {
+        match self {
+            Self::Claude => Some(AgentProduct { name: "Claude Code", package: "@anthropic-ai/claude-code" }),
+            Self::Codex | Self::CodexExec => Some(AgentProduct { name: "Codex", package: "@openai/codex" }),
             Self::Command => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The demo: a tour on a temporary SQLite store, with every executor at work in two processes, one of which is killed.
 
+mod next_step;
 mod progress;
 mod tasks;
 mod worker;
@@ -16,6 +17,7 @@ use ostler_store::calls::{Enqueued, QueueChange, Replay, ReplayAnswer};
 use ostler_store::views::{Counts, Filter, Survey, TaskRef};
 use ostler_store::{Stats, Store, SystemClock};
 
+use next_step::next_step;
 use progress::DemoProgress;
 use tasks::{DOCUMENTS, LANES, NAME, SHELL, SUMS, Tasks};
 pub(crate) use worker::run as run_worker;
@@ -83,7 +85,9 @@ async fn tour() -> anyhow::Result<()> {
     revive(&store, broken).await?;
     drop(bert.stdin.take());
     bert.wait()?;
-    summary(&store, began).await
+    summary(&store, began).await?;
+    println!("{}", next_step());
+    Ok(())
 }
 
 /// Fixes and replays the dead letter.

@@ -1,6 +1,7 @@
 //! The pool that runs the items of a map job: one of the config, or one that only the job has, for an agent.
 
-use ostler_config::FindingLevel;
+use ostler_agent::Dialect;
+use ostler_config::{FindingLevel, PoolFinding, nearest};
 use ostler_core::price::PriceTable;
 use ostler_ops::jobs::{ItemFolders, JobPool, synthesis};
 use ostler_store::Store;
@@ -35,6 +36,7 @@ pub(crate) fn asked_for(
             Some(JobPool { name, section: None, kind, prompt, options, synthesis })
         }
         (None, Some(agent)) => {
+            known(agent)?;
             let section = Some(section(map, agent, folders)?);
             let (name, kind) = (agent.clone(), AGENT_KIND.to_owned());
             Some(JobPool { name, section, kind, prompt, options: JsonMap::new(), synthesis })
@@ -44,6 +46,23 @@ pub(crate) fn asked_for(
         }
         (None, None) => None,
     })
+}
+
+/// Refuses an agent that needs a config, or that does not exist.
+fn known(agent: &str) -> anyhow::Result<()> {
+    let names = Dialect::ALL.into_iter().filter(|dialect| dialect.program().is_some());
+    let names: Vec<&str> = names.map(Dialect::name).collect();
+    let sentence = match Dialect::named(agent) {
+        Some(dialect) if dialect.program().is_some() => return Ok(()),
+        Some(_) => format!(
+            "--agent {agent}: a program of your own needs a pool in ostler.toml, and --pool; see docs/guide/agents.md"
+        ),
+        None => match nearest(agent, &names) {
+            Some(near) => format!("--agent {agent}: no such agent; did you mean \"{near}\"?"),
+            None => format!("--agent {agent}: no such agent; there are {}", names.join(", ")),
+        },
+    };
+    Err(refused(Code::BadInput, sentence))
 }
 
 /// How a schema is passed on.
@@ -140,15 +159,26 @@ pub(crate) async fn synthesize(
     Ok(synthesis::enqueue_last(store, record.job.id, pool, prompt, payload_bytes).await??)
 }
 
+/// Where the pool of a job is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolSource {
+    /// The config has it.
+    Config,
+    /// `--agent` has made it for this job.
+    Agent,
+}
+
+impl PoolSource {
+    pub(crate) const fn of(pool: &JobPool) -> Self {
+        if pool.section.is_some() { Self::Agent } else { Self::Config }
+    }
+}
+
 /// Refuses a pool that cannot work on this machine, such as one whose program is not installed.
-pub(crate) async fn check(pool: &PoolSettings) -> anyhow::Result<()> {
+pub(crate) async fn check(pool: &PoolSettings, source: PoolSource) -> anyhow::Result<()> {
     for found in examined(pool).await {
         match found.level {
-            FindingLevel::Error => {
-                let advice =
-                    if found.advice.is_empty() { String::new() } else { format!(". {}", found.advice) };
-                return Err(refused(Code::BadInput, format!("{}{advice}", found.sentence)));
-            }
+            FindingLevel::Error => return Err(refused(Code::BadInput, complaint(&found, pool, source))),
             FindingLevel::Warning | FindingLevel::Info => {}
         }
     }
@@ -158,5 +188,18 @@ pub(crate) async fn check(pool: &PoolSettings) -> anyhow::Result<()> {
             Err(refused(Code::BadInput, sentence))
         }
         None => Ok(()),
+    }
+}
+
+/// What is wrong with a pool. The user of `--agent` knows of no pool, and cannot set its keys.
+fn complaint(found: &PoolFinding, pool: &PoolSettings, source: PoolSource) -> String {
+    match source {
+        PoolSource::Config if found.advice.is_empty() => found.sentence.clone(),
+        PoolSource::Config => format!("{}. {}", found.sentence, found.advice),
+        PoolSource::Agent => {
+            let prefix = format!("Pool \"{}\": ", pool.name);
+            let why = found.sentence.strip_prefix(&prefix).unwrap_or(&found.sentence);
+            format!("--agent {}: {why}; see docs/guide/agents.md", pool.name)
+        }
     }
 }

@@ -79,7 +79,9 @@ impl Mapping<'_> {
         let containment = self.pool.as_ref().map_or(Containment::Auto, |pool| pool.containment);
         let supervisor = if self.map.detach { None } else { Some(start_supervisor(containment).await?) };
         if let Some(MapPool { settings, .. }) = &self.pool {
-            pool::check(settings).await?;
+            let source =
+                if self.map.agent.is_some() { pool::PoolSource::Agent } else { pool::PoolSource::Config };
+            pool::check(settings, source).await?;
         }
         let given = self.map.jobs.map(u32::from);
         let jobs = if self.is_of_pool() { given } else { Some(given.unwrap_or_else(cores)) };

@@ -22,7 +22,7 @@ use ostler_wire::job::JobState;
 use tokio::task::JoinSet;
 
 use super::command::{policy, pool_of};
-use super::pool;
+use super::pool::{self, PoolSource};
 use crate::config::{DetachedJobs, PoolSettings};
 use crate::exit::{say, warn};
 use crate::leftovers::mark_of;
@@ -145,7 +145,7 @@ impl JobServer {
         };
         let settings = pool::settings(asked, &self.pools, &self.prices, self.place.url())?;
         if asked.section.is_some() {
-            pool::check(&settings).await?;
+            pool::check(&settings, PoolSource::of(asked)).await?;
             sandbox::prove_all(slice::from_ref(&settings), &self.resources).await?;
         }
         let (store, bounds) = (&self.store, self.place.bounds());

@@ -206,7 +206,8 @@ fn a_missing_agent_is_named_by_the_doctor_and_stops_its_queue() {
     let place = Place::new();
     let config = "[pool.reviews]\nexecutor = \"agent\"\nagent = \"codex\"\ncommand = [\"no-such-codex\"]\nconfig_folders = \"agents\"\n";
     place.write("ostler.toml", config);
-    let sentence = "`no-such-codex` is not installed, or not on the PATH: install Codex, or set `command` to where it is";
+    let sentence =
+        "`no-such-codex` is not installed, or not on the PATH: install Codex (the package @openai/codex)";
     let _node = up(&place);
     let id = submit(&place, "hello", &[]);
     let queue = until("the queue is paused", || {

@@ -19,6 +19,7 @@ mod dead;
 mod descriptors;
 mod failed_output;
 mod files;
+mod first_contact;
 mod guide;
 mod hands;
 mod help;
