@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for claude: speaks its stream of JSON lines, keeps conversations in files, and makes no request to a model.
 
-The first prompt of a conversation says what it does, as in "[[hang]] please". Each request to a model that the real one would make is a
+The first prompt of a conversation says what it does, as in "[[hang]] please"; "Summarize FILE" answers with the first sentence. Each request to a model that the real one would make is a
 line in the file that STAND_IN_LOG names.
 """
 import json
@@ -13,6 +13,8 @@ import sys
 import time
 
 MODEL = "claude-sonnet-4-5"
+# The size of a text that does not fit into a prompt, in characters.
+MAX_WORDS = 100_000
 out = sys.stdout.buffer
 turns = 0
 
@@ -65,6 +67,25 @@ def left_behind():
 def until_there(path):
     while not os.path.exists(path):
         time.sleep(0.02)
+
+
+def summarize(path, prompts):
+    if len(prompts) > 1:
+        text(f"It stands in {path}.")
+        return result(f"It stands in {path}.")
+    emit({"type": "rate_limit_event",
+          "rate_limit_info": {"status": "allowed", "rateLimitType": "five_hour", "utilization": 0.25, "resetsAt": int(time.time()) + 3600}})
+    say({"type": "tool_use", "id": "call_1", "name": "Read", "input": {"file_path": path}})
+    with open(path) as file:
+        words = file.read()
+    if len(words) > MAX_WORDS:
+        emit({"type": "result", "subtype": "success", "is_error": True, "result": "Prompt is too long", "session_id": session,
+              "terminal_reason": "prompt_too_long"})
+        sys.exit(1)
+    emit({"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "call_1", "content": words}]}})
+    answer = words.split(".")[0].strip() + "."
+    text(answer)
+    result(answer)
 
 
 def act(name, word, prompts):
@@ -173,5 +194,9 @@ with open(history) as kept:
 emit({"type": "system", "subtype": "init", "session_id": session, "model": MODEL, "claude_code_version": "2.1.325",
       "mcp_servers": []})
 note(prompt=prompt, resumed="resume" in flags)
+document = re.match(r"Summarize (\S+)", prompts[0])
+if document:
+    summarize(document.group(1), prompts)
+    sys.exit(0)
 found = re.search(r"\[\[(\S+?)(?: (\S+))?\]\]", prompts[0])
 act(found.group(1) if found else "text", found.group(2) if found else None, prompts)

@@ -67,6 +67,26 @@ impl Drop for Background {
 const SERVER: &str = "DATABASE_URL";
 const REDIS: &str = "REDIS_URL";
 
+/// A program named claude that asks no model, for the pages that run agents.
+const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
+/// What a page with agents contains.
+const AGENT: &str = "--agent claude";
+/// The folder with that program, which stands before all others in the path.
+const BIN: &str = ".bin";
+
+/// Installs the stand-in, and logs it in.
+fn install_agent(folder: &Path) {
+    let (bin, login) = (folder.join(BIN), folder.join(".claude"));
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::create_dir_all(&login).expect("a folder");
+    std::fs::write(login.join(".credentials.json"), "{}").expect("a login");
+    let log = folder.join(BIN).join("log");
+    let script = format!("#!/bin/sh\nSTAND_IN_LOG='{}' exec python3 '{STAND_IN}' \"$@\"\n", log.display());
+    std::fs::write(bin.join("claude"), script).expect("a program");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("claude"), mode).expect("its mode");
+}
+
 /// The servers that a page needs.
 struct Servers {
     postgres: Option<String>,
@@ -91,7 +111,9 @@ fn shell(folder: &Path, servers: &Servers, command: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let bin = program.parent().expect("a program is in a folder").display();
     let mut shell = Command::new("sh");
-    shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{bin}:{path}"));
+    let agents = folder.join(BIN).display().to_string();
+    shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{agents}:{bin}:{path}"));
+    shell.env_remove("ANTHROPIC_API_KEY").env_remove("CLAUDE_CONFIG_DIR");
     for (name, url) in servers.variables() {
         match url {
             Some(url) => shell.env(name, url),
@@ -109,6 +131,9 @@ fn run(page: &str) {
     let mut background = Background(Vec::new());
     for file in files(&text) {
         std::fs::write(folder.path().join(&file.name), &file.text).expect("the file is written");
+    }
+    if text.contains(AGENT) {
+        install_agent(folder.path());
     }
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{page} has commands");
@@ -167,6 +192,7 @@ macro_rules! pages {
 }
 
 pages! {
+    the_guide_to_a_hundred_documents_prints_what_it_says: "docs/guide/a-hundred-documents.md",
     the_guide_to_agents_prints_what_it_says: "docs/guide/agents.md",
     the_guide_to_the_command_line_prints_what_it_says: "docs/guide/command-line.md",
     the_guide_to_accounts_prints_what_it_says: "docs/guide/accounts.md",
