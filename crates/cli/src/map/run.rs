@@ -30,6 +30,7 @@ use super::report::{ItemLines, OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::table::LiveTable;
 use super::tally::{CountedItems, Tally};
+use super::unserved::KindWatch;
 use super::watch::{MapEnd, Watch};
 use crate::args::Map;
 use crate::commands::machine;
@@ -233,6 +234,7 @@ impl Mapping<'_> {
         let halt = if self.map.fail_fast { Some(Halt::FIRST_FAILURE) } else { self.map.halt };
         let mut pool = self.pool_for(store, supervisor, job, spec).await?;
         let attempts = attempts_of(&pool).unwrap_or(Policy::default().retry.attempts);
+        let kinds = spec.pool.as_ref().map(|asked| KindWatch::new(Arc::clone(&pool.executor), asked));
         let tally = Tally::new(halt, items, attempts, before.completed);
         pool.executor = Arc::new(CountedItems { executor: pool.executor, tally: Arc::clone(&tally) });
         pool.listeners.push(Arc::clone(&reporter) as Arc<dyn EndListener>);
@@ -255,6 +257,7 @@ impl Mapping<'_> {
             news,
             payload_bytes: self.place.bounds().payload_bytes,
             table: (self.is_of_pool() && progress.is_bar()).then(LiveTable::default),
+            kinds,
         };
         let over = tokio::select! {
             over = watching.until_over(&mut progress, enqueued) => match over {

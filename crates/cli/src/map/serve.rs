@@ -20,9 +20,11 @@ use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::job::JobState;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::command::{policy, pool_of};
 use super::pool::{self, PoolSource};
+use super::unserved::KindWatch;
 use crate::config::{DetachedJobs, PoolSettings};
 use crate::exit::{say, warn};
 use crate::leftovers::mark_of;
@@ -129,10 +131,11 @@ impl JobServer {
         let id = record.job.id;
         let spec: JobSpec = serde_json::from_str(&record.job.spec)?;
         let pool = self.pool_for(id, &spec).await?;
+        let kinds = spec.pool.as_ref().map(|asked| KindWatch::new(Arc::clone(&pool.executor), asked));
         // If another process serves the same job, the newer one wins.
         self.node.add_pool(pool, TakeOver::Yes).await?;
         say(&format!("running job {id} ({})", record.job.name));
-        let over = self.until_over(id).await;
+        let over = self.until_over(id, kinds).await;
         self.node.remove_pool(&queue_of(id), self.patience).await;
         over
     }
@@ -152,8 +155,11 @@ impl JobServer {
         pools::of_job(&settings, id, spec, store, bounds, &self.resources).await
     }
 
-    async fn until_over(&self, id: JobId) -> anyhow::Result<()> {
+    async fn until_over(&self, id: JobId, mut kinds: Option<KindWatch>) -> anyhow::Result<()> {
         loop {
+            if let Some(why) = kinds.as_mut().and_then(|kinds| kinds.complaint(Instant::now())) {
+                warn(&format!("job {id}: {why}"));
+            }
             match jobs::by_id(self.store.as_ref(), id).await {
                 Ok(Some(record)) if is_for_nodes(&record) => {
                     pool::synthesize(self.store.as_ref(), &record, self.place.bounds().payload_bytes).await?;

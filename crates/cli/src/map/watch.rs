@@ -9,11 +9,13 @@ use ostler_ops::jobs::pilot::{self, PilotState};
 use ostler_runtime::{Node, NodeState, StoreNews};
 use ostler_store::Store;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::halt::HaltMode;
 use super::pool;
 use super::progress::MapProgress;
 use super::table::{self, LiveTable};
+use super::unserved::{self, KindWatch};
 use crate::exit::say;
 use crate::store_location::refusal;
 
@@ -48,6 +50,8 @@ pub(super) struct Watch<'a> {
     pub(super) payload_bytes: usize,
     /// The items that are shown with the progress, if they are to be.
     pub(super) table: Option<LiveTable>,
+    /// For items that the workers of a pool run.
+    pub(super) kinds: Option<KindWatch>,
 }
 
 impl Watch<'_> {
@@ -62,6 +66,7 @@ impl Watch<'_> {
         let mut said_paused = false;
         let mut troubles = Vec::new();
         let mut looks = tokio::time::interval(table::LOOK);
+        let mut kind_looks = tokio::time::interval(unserved::LOOK);
         loop {
             tokio::select! {
                 done = &mut enqueued, if !all_enqueued => {
@@ -72,12 +77,16 @@ impl Watch<'_> {
                 Ok(()) = state.changed() => {}
                 _ = changes.wait() => {}
                 _ = looks.tick(), if self.table.is_some() => {}
+                _ = kind_looks.tick(), if self.kinds.is_some() => {}
             }
             let found = self.node.troubles();
             for trouble in found.iter().filter(|trouble| !troubles.contains(*trouble)) {
                 progress.aside(|| say(trouble));
             }
             troubles = found;
+            if let Some(why) = self.kinds.as_mut().and_then(|kinds| kinds.complaint(Instant::now())) {
+                progress.aside(|| say(&why));
+            }
             while let Ok(news) = self.news.try_recv() {
                 // The program exits with that message.
                 if !matches!(news, StoreNews::Gone(_)) {

@@ -159,6 +159,21 @@ fn items_come_from_the_output_of_a_command() {
     assert_eq!(jobs(&place).len(), 1);
 }
 
+#[test]
+fn a_kind_that_no_worker_serves_is_named_at_once_with_those_that_are_served() {
+    let place = place();
+    let sentence = "no worker of pool \"docs\" serves the kind \"reveiw\", so the items wait; its kinds: review; did you mean review?";
+    let words = ["map", "--pool", "docs", "--kind", "reveiw", ":::", "a"];
+    let mapping = Running::start(place.command(words));
+    mapping.says(sentence);
+    drop(mapping);
+    assert!(runs(&place).is_empty());
+    // A node says it of a detached job, too.
+    let node = Running::start(place.command(["up"]));
+    place.done(["map", "--detach", "--pool", "docs", "--kind", "reveiw", ":::", "b"]);
+    node.says("did you mean review?");
+}
+
 // ---- prompts ----
 
 #[test]
