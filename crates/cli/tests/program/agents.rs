@@ -16,7 +16,7 @@ fn place(lines: &str) -> Place {
     let log = place.folder().join("log");
     let config = format!(
         "[lease]\nttl = \"5s\"\nheartbeat = \"100ms\"\npoll = \"200ms\"\n[pool.reviews]\nexecutor = \"agent\"\nagent = \"claude\"\n\
-         command = [\"python3\", \"{STAND_IN}\"]\nconfig_folders = \"agents\"\nenv = {{ STAND_IN_LOG = \"{}\" }}\n\
+         command = [\"python3\", \"{STAND_IN}\"]\nconfig_folders = \"agents\"\nenv = {{ STAND_IN_LOG = \"{}\", ANTHROPIC_API_KEY = \"of the pool\" }}\n\
          retry = {{ base = \"10ms\" }}\n{lines}\n",
         log.display()
     );
@@ -188,6 +188,63 @@ fn a_new_prompt_of_a_retry_is_sent_to_the_same_conversation() {
     place.write("gate", "");
     place.done(["retry", &id, "--payload", "\"Do it otherwise.\""]);
     assert_eq!(ended("completed")["output"], "Prompts: 2, last: Do it otherwise.");
+}
+
+#[test]
+fn a_job_of_agents_has_output_cost_time_session_and_files_of_each_item_in_its_results() {
+    let place = place("files = [\"*.md\"]\nmax_workers = 1");
+    let items = ["[[nothing]]", "[[file a.md]]"];
+    let words = [
+        "map",
+        "-qk",
+        "--retries",
+        "0",
+        "--pool",
+        "reviews",
+        "--kind",
+        "review",
+        "--prompt",
+        "{{ item }}",
+        ":::",
+    ];
+    let ran = place.run([&words[..], &items].concat());
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "It wrote a file.\n"), "{ran:?}");
+    let rows = place.done(["job", "export", "reviews"]);
+    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).expect("JSON")).collect();
+    let [bad, good] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((&good["item"], &good["state"]), (&items[1].into(), &"completed".into()));
+    assert_eq!((&good["output"], &good["files"]), (&"It wrote a file.".into(), &json!(["a.md"])), "{good}");
+    assert_eq!((&good["cost_usd"], &good["runs"]), (&0.01.into(), &1.into()), "{good}");
+    assert!(good["duration_ms"].is_u64() && good["input_tokens"].is_u64(), "{good}");
+    assert_eq!(
+        (&good["session_id"], &bad["session_id"]),
+        (&log(&place)[1]["session"], &log(&place)[0]["session"])
+    );
+    assert!(bad["error"].is_string() && bad["files"] == json!([]), "{bad}");
+    let table = place.done(["job", "export", "--csv", "reviews"]);
+    let row = table.lines().nth(2).expect("a row");
+    for part in
+        ["[[file a.md]]", "It wrote a file.", "0.01", good["session_id"].as_str().expect("an id"), "a.md"]
+    {
+        assert!(row.contains(part), "{part} is not in {row}");
+    }
+    let job = place.json(["job", "show", "reviews"]);
+    assert_eq!((&job["tasks"]["completed"], &job["tasks"]["failed"]), (&1.into(), &1.into()));
+    assert_eq!(job["cost_usd"], 0.01);
+    assert!(job["duration_ms"].is_u64(), "{job}");
+}
+
+#[test]
+fn a_job_of_agents_says_by_how_much_it_passed_its_budget() {
+    let place = place("max_workers = 1");
+    let words = ["map", "--pool", "reviews", "--kind", "review", "--prompt", "[[many 3]] {{ item }}"];
+    let budget = ["--max-cost", "0.05", "--reserve", "0.01", ":::", "a", "b", "c"];
+    let ran = place.run([&words[..], &budget].concat());
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    let shown = place.done(["job", "show", "reviews"]);
+    assert!(shown.contains("cost      $0.06\n"), "{shown}");
+    assert!(shown.contains("budget    $0.05: $0.06 spent, $0.01 over\n"), "{shown}");
+    assert_eq!(place.json(["job", "show", "reviews"])["budget"]["over_usd"], 0.01);
 }
 
 #[test]

@@ -174,6 +174,22 @@ fn a_kind_that_no_worker_serves_is_named_at_once_with_those_that_are_served() {
     node.says("did you mean review?");
 }
 
+#[test]
+fn a_job_of_thousands_of_items_has_its_cost() {
+    let place = place();
+    let worker = "from ostler import worker\n\
+                  @worker.task(\"review\")\n\
+                  def review(payload, ctx):\n\
+                  \x20   ctx.usage(model=\"m\", cost_usd=0.01)\n\
+                  worker.run()\n";
+    place.write("worker.py", worker);
+    let words = ["map", "-q", "--pool", "docs", "--kind", "review", "--items-from", "seq 2001"];
+    place.done([&words[..], &["--max-cost", "100", "--reserve", "0.01"]].concat());
+    let job = place.json(["job", "show", "docs"]);
+    assert_eq!((&job["tasks"]["completed"], &job["cost_usd"]), (&2_001.into(), &20.01.into()), "{job}");
+    assert!(place.done(["job", "show", "docs"]).contains("cost      $20.01\n"));
+}
+
 // ---- prompts ----
 
 #[test]

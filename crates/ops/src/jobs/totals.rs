@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use ostler_core::{Cost, StateName, Timestamp};
 use ostler_store::Store;
-use ostler_store::jobs::JobRecord;
+use ostler_store::costs::{CostBy, CostQuery};
+use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::views::TaskRef;
 
 use super::manage::tasks;
 use crate::error::OpsError;
 
-/// The maximum number of tasks whose attempts are read; beyond it the totals are not known.
+/// The maximum number of tasks whose attempts are read. Beyond it the cost is that of the cost records, and times are not known.
 const MAX_READ: u64 = 2_000;
 
-/// What the attempts of a job took. Attempts of pruned tasks are not included.
+/// What the attempts of a job took. Attempts of pruned tasks are not included, unless the job has many tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobTotals {
     /// What all attempts cost; `None`: not known.
@@ -30,10 +31,10 @@ impl JobTotals {
     /// # Errors
     /// When the store cannot be read.
     pub async fn of(store: &dyn Store, record: &JobRecord) -> Result<Self, OpsError> {
-        let mut totals = Self::default();
         if record.counts.ended() + record.counts.running > MAX_READ {
-            return Ok(totals);
+            return Self::of_many(store, record).await;
         }
+        let mut totals = Self::default();
         let mut ids = Vec::new();
         for state in [StateName::Completed, StateName::Failed, StateName::Cancelled, StateName::Running] {
             ids.extend(tasks(store, record.job.id, state).await?);
@@ -53,6 +54,16 @@ impl JobTotals {
         }
         totals.span = first.zip(last).map(|(first, last)| last.since(first));
         Ok(totals)
+    }
+
+    /// From the records of all attempts that have ended, pruned ones included.
+    async fn of_many(store: &dyn Store, record: &JobRecord) -> Result<Self, OpsError> {
+        let queue = Some(queue_of(record.job.id));
+        let query = CostQuery { by: CostBy::Queue, since: None, until: None, queue, limit: 1 };
+        let sums = store.costs(query).await?.pop().map(|record| record.sums).unwrap_or_default();
+        // An attempt of a model without a price counts as one that cost nothing.
+        let cost = Some(sums.cost).filter(|cost| *cost > Cost::default());
+        Ok(Self { cost, ..Self::default() })
     }
 }
 
