@@ -173,7 +173,7 @@ mod tests {
 
     fn opened(path: &Path) -> TaskFolder {
         let opened = crate::links::folder(path).expect("a folder");
-        TaskFolder { path: path.display().to_string(), opened: Arc::new(opened) }
+        TaskFolder::new(path.display().to_string(), Arc::new(opened))
     }
 
     fn found(folder: &Path, patterns: &[&str]) -> Vec<String> {

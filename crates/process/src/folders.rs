@@ -52,6 +52,12 @@ pub struct TaskFolder {
     _lock: Option<Arc<RecordLock>>,
 }
 
+impl TaskFolder {
+    pub(crate) const fn new(path: String, opened: Arc<OwnedFd>) -> Self {
+        Self { path, opened, _lock: None }
+    }
+}
+
 /// Which links are followed in the path of a folder that a task was submitted with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -106,7 +112,8 @@ impl TaskFolders {
         let path = each.join(work.task.to_string());
         let opened = worktrees::open(worktrees, &path, work.task, self.mark.as_ref(), supervisor).await?;
         if let Some(commit) = opened.made_at {
-            events.say(EventBody::line(format!("works in the new worktree {} at {commit}", path.display())));
+            let text = format!("works in the new worktree {} at {commit}", path.display());
+            events.say(EventBody::Status { text });
         }
         let folder = self.own(work)?;
         Ok(folder.map(|folder| TaskFolder { _lock: Some(Arc::new(opened.lock)), ..folder }))
@@ -119,7 +126,7 @@ impl TaskFolders {
     pub fn own(&self, work: &Work) -> Result<Option<TaskFolder>, Failure> {
         if let Some(path) = &work.folder {
             let opened = self.given(Path::new(path))?;
-            return Ok(Some(TaskFolder { path: path.clone(), opened, _lock: None }));
+            return Ok(Some(TaskFolder::new(path.clone(), opened)));
         }
         let Some((root, each)) = self.root()? else { return Ok(None) };
         let name = work.task.to_string();
@@ -140,7 +147,7 @@ impl TaskFolders {
         })?;
         let path = folder.to_str().map(ToOwned::to_owned);
         let path = path.ok_or_else(|| refused(ErrorClass::Permanent, "its name is not UTF-8".to_owned()))?;
-        Ok(Some(TaskFolder { path, opened: Arc::new(opened), _lock: None }))
+        Ok(Some(TaskFolder::new(path, Arc::new(opened))))
     }
 
     /// Returns the parent of the tasks' folders, if there is one. Creates it where needed.

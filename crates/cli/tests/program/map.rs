@@ -251,7 +251,7 @@ fn results_are_written_as_lines_as_a_table_and_as_files() {
     assert_eq!(words("r.csv").code, Some(1));
     let text = std::fs::read_to_string(place.folder().join("r.csv")).expect("the results");
     assert!(
-        text.starts_with("number,item,state,runs,duration_ms,output,error,task,exit_code,session_id,cost_usd,input_tokens,output_tokens,files\n1,1,completed,"),
+        text.starts_with("number,item,state,runs,duration_ms,output,error,task,exit_code,session_id,cost_usd,input_tokens,output_tokens,files,folder\n1,1,completed,"),
         "{text}"
     );
     assert_eq!(words("folder").code, Some(1));

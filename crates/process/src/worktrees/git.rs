@@ -113,9 +113,9 @@ impl Git {
         command.envs(KEPT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)))).envs(SET);
         command.stdout(out.try_clone().map_err(GitError::System)?);
         command.stderr(err.try_clone().map_err(GitError::System)?);
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => GitError::Missing,
-            _ => GitError::System(error),
+        let mut child = command.spawn().map_err(|error| {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            if is_missing { GitError::Missing } else { GitError::System(error) }
         })?;
         let status = match ended_within(&child, self.patience).map_err(GitError::System)? {
             true => child.wait().map_err(GitError::System)?,
@@ -161,13 +161,12 @@ impl Git {
             socket: Socket::None,
             confinement: None,
         };
-        let child = supervisor.spawn(launch).await.map_err(|error| match error {
-            SpawnError::Refused { about: About::Program, error }
-                if error.kind() == io::ErrorKind::NotFound =>
-            {
-                GitError::Missing
-            }
-            other => GitError::System(io::Error::other(other)),
+        let child = supervisor.spawn(launch).await.map_err(|error| {
+            let is_missing = matches!(
+                &error,
+                SpawnError::Refused { about: About::Program, error } if error.kind() == io::ErrorKind::NotFound
+            );
+            if is_missing { GitError::Missing } else { GitError::System(io::Error::other(error)) }
         })?;
         let ended = tokio::time::timeout(self.patience, followed(child)).await;
         let (exit, out, err) = ended.map_err(|_| GitError::Late(self.patience))?.map_err(GitError::System)?;
