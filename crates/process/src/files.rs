@@ -206,10 +206,8 @@ mod tests {
         assert_eq!(found(folder.path(), &["**/*.pdf"]), ["a.pdf 3", "pages/c.pdf 0", "pages/deep/d.pdf 1"]);
         assert_eq!(found(folder.path(), &["pages/*", "b.*"]), ["b.txt 1", "pages/c.pdf 0"]);
         assert_eq!(found(folder.path(), &["*.png"]), Vec::<String>::new());
-        let gone = TaskFolder {
-            opened: Arc::new(File::open("/dev/null").expect("it is there").into()),
-            ..opened(folder.path())
-        };
+        let null = File::open("/dev/null").expect("it is there");
+        let gone = TaskFolder::new(folder.path().display().to_string(), Arc::new(null.into()));
         let any = FilePatterns::new(&["*".to_owned()]).expect("it is right").expect("there is one");
         let notes: Vec<EventBody> = matching(&gone, &any, &AtomicBool::new(false)).collect();
         assert!(

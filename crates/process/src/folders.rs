@@ -113,7 +113,8 @@ impl TaskFolders {
         let opened = worktrees::open(worktrees, &path, work.task, self.mark.as_ref(), supervisor).await?;
         if let Some(commit) = opened.made_at {
             let text = format!("works in the new worktree {} at {commit}", path.display());
-            events.say(EventBody::Status { text });
+            // If the attempt is over, nothing more is recorded of it.
+            let _ = events.send(EventBody::Status { text }).await;
         }
         let folder = self.own(work)?;
         Ok(folder.map(|folder| TaskFolder { _lock: Some(Arc::new(opened.lock)), ..folder }))
