@@ -9,7 +9,7 @@ use ostler_core::TaskId;
 use super::clean::work_in;
 use super::git::Git;
 use super::open::{clear, registration};
-use super::record::{self, Record, Stage, Unlocked};
+use super::record::{self, MakingStage, Unlocked, WorktreeRecord};
 use super::{RecordLock, is_folder, records};
 
 /// How long git may take to remove a worktree.
@@ -35,16 +35,16 @@ impl WorktreeKeeper {
         let Some(record) = lock.read() else { return Ok(Examined { lock, removal: Removal::Forget }) };
         let path = &record.path;
         let removal = match (record.stage, is_folder(path), registration(&record.common, path)) {
-            (Stage::Making, _, _) => Removal::Clear(record),
+            (MakingStage::Making, _, _) => Removal::Clear(record),
             // It was removed by hand, or something else is in its place now.
-            (Stage::Made, false, _) => Removal::Forget,
-            (Stage::Made, true, None) => {
+            (MakingStage::Made, false, _) => Removal::Forget,
+            (MakingStage::Made, true, None) => {
                 return Err(WhyKept::Blocked {
                     why: format!("the repository {} does not know it any more", record.common.display()),
                     advice: format!("Keep what you need of it, and remove the folder {}.", path.display()),
                 });
             }
-            (Stage::Made, true, Some(admin)) => match work_in(path, &admin) {
+            (MakingStage::Made, true, Some(admin)) => match work_in(path, &admin) {
                 Some(work) => return Err(blocked(path, &work)),
                 None => Removal::Remove(record),
             },
@@ -70,8 +70,8 @@ enum Removal {
     /// There is no worktree any more.
     Forget,
     /// It was never finished, so no work was done in it.
-    Clear(Record),
-    Remove(Record),
+    Clear(WorktreeRecord),
+    Remove(WorktreeRecord),
 }
 
 impl LeftoverKeeper for WorktreeKeeper {
@@ -93,11 +93,11 @@ impl LeftoverKeeper for WorktreeKeeper {
         let path = &leftover.path;
         let removed = match removal {
             Removal::Forget => Ok(()),
-            Removal::Clear(Record { common, path, .. }) => {
+            Removal::Clear(WorktreeRecord { common, path, .. }) => {
                 clear(&common, &path).map_err(|error| error.to_string())
             }
             // Git looks again whether it is clean.
-            Removal::Remove(Record { common, path, .. }) => {
+            Removal::Remove(WorktreeRecord { common, path, .. }) => {
                 let git = Git::of_repository(&common).within(MAX_REMOVAL);
                 let text = path.to_str().ok_or_else(|| blocked(&path, "its path is not UTF-8"))?;
                 git.run(&["worktree", "remove", text]).map(drop).map_err(|error| error.to_string())

@@ -8,7 +8,7 @@ use ostler_config::StoreMark;
 use ostler_core::{ErrorClass, Failure, TaskId};
 
 use super::git::{COMMON_DIR, Git, GitError, common_dir};
-use super::record::{Record, Stage, Unlocked};
+use super::record::{MakingStage, Unlocked, WorktreeRecord};
 use super::{RecordLock, Worktrees, is_folder};
 use crate::supervisor::Supervisor;
 
@@ -48,13 +48,13 @@ pub(crate) async fn open(
         let sentence = format!("the record of the worktree {} cannot be written: {error}", path.display());
         no(ErrorClass::Transient, sentence)
     };
-    if let Some(found @ Record { common, stage: Stage::Made, .. }) = &known
+    if let Some(found @ WorktreeRecord { common, stage: MakingStage::Made, .. }) = &known
         && is_folder(path)
         && registration(common, path).is_some()
     {
         if found.store != store {
             // Its task was moved to another store.
-            lock.write(&Record { store, ..found.clone() }).map_err(unwritten)?;
+            lock.write(&WorktreeRecord { store, ..found.clone() }).map_err(unwritten)?;
         }
         return Ok(OpenWorktree { lock, made_at: None });
     }
@@ -73,17 +73,18 @@ pub(crate) async fn open(
         no(ErrorClass::Transient, sentence)
     };
     match &known {
-        Some(Record { common, stage: Stage::Making, .. }) => {
+        Some(WorktreeRecord { common, stage: MakingStage::Making, .. }) => {
             clear(common, path).map_err(|error| unfinished(&error))?;
         }
         // It was removed by hand.
-        Some(Record { common, stage: Stage::Made, .. }) if path.symlink_metadata().is_err() => {
+        Some(WorktreeRecord { common, stage: MakingStage::Made, .. }) if path.symlink_metadata().is_err() => {
             clear(common, path).map_err(|error| unfinished(&error))?;
         }
-        Some(Record { stage: Stage::Made, .. }) | None => {}
+        Some(WorktreeRecord { stage: MakingStage::Made, .. }) | None => {}
     }
-    let making = Record { path: path.to_owned(), common: common.clone(), stage: Stage::Making, store };
-    let made = Record { stage: Stage::Made, ..making.clone() };
+    let making =
+        WorktreeRecord { path: path.to_owned(), common: common.clone(), stage: MakingStage::Making, store };
+    let made = WorktreeRecord { stage: MakingStage::Made, ..making.clone() };
     if path.symlink_metadata().is_ok() {
         // Its record was lost with the state folder.
         if is_folder(path) && registration(&common, path).is_some_and(|admin| !is_initializing(&admin)) {

@@ -18,11 +18,11 @@ const MAX_RECORDS: usize = 100_000;
 
 /// What is known of the worktree of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct WorktreeRecord {
     pub(super) path: PathBuf,
     /// The folder of git's own that all worktrees of the repository share.
     pub(super) common: PathBuf,
-    pub(super) stage: Stage,
+    pub(super) stage: MakingStage,
     /// The mark of the store that the task is in.
     pub(super) store: Option<String>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Record {
 /// How far a worktree has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stage {
+pub(super) enum MakingStage {
     /// Git was asked to make it. What is there may be removed: no work was done in it.
     Making,
     Made,
@@ -74,12 +74,12 @@ impl RecordLock {
     }
 
     /// The record; `None` if there is none that can be read.
-    pub(super) fn read(&self) -> Option<Record> {
+    pub(super) fn read(&self) -> Option<WorktreeRecord> {
         read(&file_of(&self.folder, self.task, RECORD))
     }
 
     /// Writes the record, so that it is complete or as before.
-    pub(super) fn write(&self, record: &Record) -> io::Result<()> {
+    pub(super) fn write(&self, record: &WorktreeRecord) -> io::Result<()> {
         let json = serde_json::to_vec(record)?;
         let next = file_of(&self.folder, self.task, "next");
         let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&next)?;
@@ -96,16 +96,16 @@ impl RecordLock {
 }
 
 /// The records of a store, with their tasks.
-pub(super) fn of_store(folder: &Path, mark: &StoreMark) -> Vec<(TaskId, Record)> {
+pub(super) fn of_store(folder: &Path, mark: &StoreMark) -> Vec<(TaskId, WorktreeRecord)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let files =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == RECORD));
     let read = |path: PathBuf| Some((path.file_stem()?.to_str()?.parse().ok()?, read(&path)?));
-    let ours = |(_, record): &(TaskId, Record)| record.store.as_ref() == Some(&mark.0);
+    let ours = |(_, record): &(TaskId, WorktreeRecord)| record.store.as_ref() == Some(&mark.0);
     files.take(MAX_RECORDS).filter_map(read).filter(ours).collect()
 }
 
-fn read(path: &Path) -> Option<Record> {
+fn read(path: &Path) -> Option<WorktreeRecord> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
