@@ -1,0 +1,170 @@
+//! The engine contract: what every JavaScript engine offers, in text.
+//!
+//! An engine executes the prelude and the modules of a function. Everything else is common to all engines: the limits and the host
+//! function (`bridge.rs`), the loop that drives jobs, timers and answers (`pump.rs`), reuse (`worker.rs`).
+//!
+//! **Isolates of one thread are dropped in the reverse order of their creation**, and only the newest one may execute: V8 aborts
+//! otherwise. [`LiveIsolate`] checks it for every engine.
+
+pub(crate) mod quickjs;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::bridge::Bridge;
+use crate::end::{FunctionEnd, ThrownError};
+use crate::function::FunctionSource;
+
+/// A JavaScript engine.
+pub trait Engine {
+    /// The module specifiers that a source imports statically, in order.
+    ///
+    /// # Errors
+    /// The syntax error.
+    fn imports(&self, name: &str, source: &str) -> Result<Vec<String>, String>;
+
+    /// Creates an isolate with the limits of the bridge, with the prelude executed and no module loaded.
+    ///
+    /// # Errors
+    /// [`FunctionEnd::Memory`] when there is no memory for it.
+    fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd>;
+}
+
+/// One isolate: a heap, a global object, and the modules of one function.
+///
+/// Whatever a method returns as an error, the isolate is in an unknown state then, and is dropped.
+pub trait Isolate {
+    /// Evaluates the modules. The prelude reports the result to the host function when the evaluation is complete, which may need
+    /// jobs, timers and answers.
+    ///
+    /// # Errors
+    /// The end of the call, if it is known at once.
+    fn load(&mut self, source: &FunctionSource) -> Result<(), FunctionEnd>;
+
+    /// Calls the entry function of the prelude.
+    ///
+    /// # Errors
+    /// The end of the call, if the script threw or was interrupted.
+    fn enter(&mut self, entry: PreludeEntry<'_>) -> Result<(), FunctionEnd>;
+
+    /// Executes one pending job, if there is one.
+    ///
+    /// # Errors
+    /// The end of the call, if the job threw or was interrupted.
+    fn run_job(&mut self) -> Result<JobRun, FunctionEnd>;
+
+    /// The oldest promise that is rejected and has no handler.
+    fn unhandled_rejection(&mut self) -> Option<FunctionEnd>;
+
+    /// The end that a thrown error means: engines report an exhausted heap or stack as errors.
+    fn classify(&self, thrown: ThrownError) -> FunctionEnd;
+
+    /// Bytes in use by heap, strings and buffers. Costs a walk over the heap.
+    fn memory_bytes(&self) -> u64;
+}
+
+/// A call of the prelude's entry function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreludeEntry<'a> {
+    /// Calls the function: its payload and its [`CallInfo`](crate::CallInfo), both JSON.
+    Call { payload: &'a str, info: &'a str },
+    /// A timer is due.
+    Timer { id: &'a str },
+    /// A call of the host is answered: its id, and the answer after a letter for its sort.
+    Answer { call: &'a str, answer: &'a str },
+    /// A cancellation was requested.
+    Abort,
+}
+
+impl<'a> PreludeEntry<'a> {
+    /// The arguments of the entry function.
+    #[must_use]
+    pub const fn arguments(self) -> (&'static str, &'a str, &'a str) {
+        match self {
+            Self::Call { payload, info } => ("call", payload, info),
+            Self::Timer { id } => ("timer", id, ""),
+            Self::Answer { call, answer } => ("answer", call, answer),
+            Self::Abort => ("abort", "", ""),
+        }
+    }
+}
+
+/// Whether a job was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRun {
+    Executed,
+    NonePending,
+}
+
+thread_local! {
+    /// The isolates of this thread, oldest first.
+    static LIVE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The place of an isolate in its thread's order. Not `Send`, as an isolate is not.
+#[derive(Debug)]
+pub(crate) struct LiveIsolate {
+    id: u64,
+    not_send: std::marker::PhantomData<Rc<()>>,
+}
+
+impl LiveIsolate {
+    pub(crate) fn new() -> Self {
+        LIVE.with_borrow_mut(|live| {
+            let id = live.last().map_or(1, |last| last + 1);
+            live.push(id);
+            Self { id, not_send: std::marker::PhantomData }
+        })
+    }
+
+    /// Checks that this is the newest isolate of the thread.
+    ///
+    /// # Panics
+    /// When a newer one lives.
+    pub(crate) fn assert_newest(&self) {
+        let newest = LIVE.with_borrow(|live| live.last().copied());
+        assert_eq!(newest, Some(self.id), "an isolate runs while a newer one of its thread lives");
+    }
+}
+
+impl Drop for LiveIsolate {
+    fn drop(&mut self) {
+        let newest = LIVE.with_borrow_mut(|live| {
+            let newest = live.last().copied();
+            live.retain(|id| *id != self.id);
+            newest
+        });
+        if !std::thread::panicking() {
+            assert_eq!(newest, Some(self.id), "an isolate is dropped before a newer one of its thread");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn isolates_of_a_thread_are_nested() {
+        let outer = LiveIsolate::new();
+        drop(LiveIsolate::new());
+        outer.assert_newest();
+    }
+
+    #[test]
+    #[should_panic(expected = "dropped before a newer one")]
+    fn an_older_isolate_is_not_dropped_first() {
+        let older = LiveIsolate::new();
+        let newer = LiveIsolate::new();
+        drop(older);
+        drop(newer);
+    }
+
+    #[test]
+    #[should_panic(expected = "runs while a newer one")]
+    fn an_older_isolate_does_not_run() {
+        let older = LiveIsolate::new();
+        let _newer = LiveIsolate::new();
+        older.assert_newest();
+    }
+}

@@ -1,0 +1,37 @@
+//! QuickJS, built in.
+//!
+//! Rules of the engine that the code relies on, each with its test in `tests/isolate`:
+//!
+//! - **The interrupt handler is asked once in 10,000 polls, and most builtins never poll.** A script inside of such a builtin cannot be
+//!   ended on its thread; the watchdog reports it (`deaf.rs`).
+//! - **An interrupt is an error that no script can catch**, in promise jobs too (`bombs.rs`). Before rquickjs 0.12 one in a promise job
+//!   aborted the process, hence the exact version in the manifest.
+//! - **The memory limit counts everything that the engine allocates**: objects, strings, buffers. It has no effect with the feature
+//!   `rust-alloc` of rquickjs. An allocation that fails throws `InternalError: out of memory`, or `null` when there is no memory for the
+//!   error (`memory.rs`).
+//! - **A context must not be created under a memory limit**: rquickjs ignores that an intrinsic could not be added. The limit is set
+//!   when the prelude has run (`memory.rs`).
+//! - **Bytecode is trusted like native code**, so none is loaded: sources are parsed for each isolate.
+
+mod isolate;
+mod modules;
+
+use std::rc::Rc;
+
+use crate::bridge::Bridge;
+use crate::end::FunctionEnd;
+use crate::engine::{Engine, Isolate};
+
+/// The engine QuickJS.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QuickJs;
+
+impl Engine for QuickJs {
+    fn imports(&self, name: &str, source: &str) -> Result<Vec<String>, String> {
+        modules::imports(name, source)
+    }
+
+    fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd> {
+        Ok(Box::new(isolate::QuickIsolate::new(bridge)?))
+    }
+}

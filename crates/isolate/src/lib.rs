@@ -1,0 +1,38 @@
+//! JavaScript functions as tasks: the part that needs no node.
+//!
+//! - [`FunctionSource`]: the ES modules of a function, by content.
+//! - [`FunctionWorker`]: runs a [`FunctionCall`] within [`FunctionLimits`], in a fresh or a warm isolate ([`Reuse`]). It returns the
+//!   output, or the one cause that ended the call ([`FunctionEnd`]).
+//! - [`FunctionHost`]: what the embedding program does for a function. An isolate itself reaches nothing.
+//! - [`Engine`]: what a JavaScript engine offers; [`QuickJs`] is built in.
+//!
+//! An isolate lives on one thread. Nothing here is asynchronous: a thread runs one call, and waits for its timers and answers.
+
+mod bridge;
+mod call;
+mod end;
+mod engine;
+mod function;
+mod host;
+mod limits;
+mod meter;
+mod prelude;
+mod pump;
+mod stop;
+mod timers;
+mod web;
+mod worker;
+
+pub use bridge::Bridge;
+pub use call::{CallInfo, FunctionCall};
+pub use end::{FunctionEnd, MAX_ERROR_BYTES, ThrownError};
+pub use engine::quickjs::QuickJs;
+pub use engine::{Engine, Isolate, JobRun, PreludeEntry};
+pub use function::{FunctionSource, ModuleKind, ModuleText};
+pub use host::{
+    FetchHead, FetchRequest, FunctionHost, FunctionProgress, HostAnswer, HostCall, HostError, HostReply,
+    MAX_LINE_BYTES,
+};
+pub use limits::{FunctionLimits, THREAD_STACK_BYTES};
+pub use stop::{Interrupter, StopCause};
+pub use worker::{FunctionWorker, Reuse, WarmPolicy};

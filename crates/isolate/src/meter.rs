@@ -1,0 +1,45 @@
+//! The meter of a call: CPU time of the thread and wall time, against their limits.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::limits::FunctionLimits;
+use crate::stop::StopCause;
+
+/// Measures a call on its own thread.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    cpu_start: Duration,
+    cpu: Duration,
+    deadline: Instant,
+}
+
+impl Meter {
+    pub(crate) fn start(limits: &FunctionLimits) -> Self {
+        Self { cpu_start: thread_cpu(), cpu: limits.cpu, deadline: Instant::now() + limits.wall }
+    }
+
+    /// The limit that is exceeded, if one is.
+    pub(crate) fn exceeded(&self) -> Option<StopCause> {
+        if thread_cpu().saturating_sub(self.cpu_start) > self.cpu {
+            Some(StopCause::Cpu)
+        } else if Instant::now() >= self.deadline {
+            Some(StopCause::Wall)
+        } else {
+            None
+        }
+    }
+
+    /// When the wall time is over.
+    pub(crate) const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+/// The CPU time of this thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+}

@@ -1,0 +1,6 @@
+//! Functions in isolates: what they can do, how they end, and what they cannot reach.
+
+mod desk;
+mod ends;
+mod globals;
+mod steps;
