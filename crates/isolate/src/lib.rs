@@ -1,6 +1,6 @@
 //! JavaScript functions as tasks: the part that needs no node.
 //!
-//! - [`FunctionSource`]: the ES modules of a function, by content.
+//! - [`FunctionFolder`]: ES modules in a folder, one for each kind, read as a whole ([`FunctionSource`]).
 //! - [`FunctionWorker`]: runs a [`FunctionCall`] within [`FunctionLimits`], in a fresh or a warm isolate ([`Reuse`]). It returns the
 //!   output, or the one cause that ended the call ([`FunctionEnd`]).
 //! - [`FunctionHost`]: what the embedding program does for a function. An isolate itself reaches nothing.
@@ -28,7 +28,7 @@ pub use call::{CallInfo, FunctionCall};
 pub use end::{FunctionEnd, MAX_ERROR_BYTES, ThrownError};
 pub use engine::quickjs::QuickJs;
 pub use engine::{Engine, Isolate, JobRun, PreludeEntry};
-pub use function::{FunctionSource, ModuleKind, ModuleText};
+pub use function::{FunctionFault, FunctionFolder, FunctionSource, ModuleKind, ModuleText};
 pub use host::{
     FetchHead, FetchRequest, FunctionHost, FunctionProgress, HostAnswer, HostCall, HostError, HostReply,
     MAX_LINE_BYTES,

@@ -4,8 +4,10 @@
 //! nothing else. A function is read as a whole, with everything that it imports, before it runs: a change of its files is seen between
 //! two calls, and never in the middle of one.
 
+mod folder;
 mod source;
 mod specifier;
 
+pub use folder::{FunctionFault, FunctionFolder};
 pub use source::{FunctionSource, ModuleKind, ModuleText};
 pub(crate) use specifier::resolve;

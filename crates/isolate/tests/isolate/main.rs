@@ -2,5 +2,6 @@
 
 mod desk;
 mod ends;
+mod folder;
 mod globals;
 mod steps;
