@@ -4,6 +4,7 @@
 //! - [`FunctionWorker`]: runs a [`FunctionCall`] within [`FunctionLimits`], in a fresh or a warm isolate ([`Reuse`]). It returns the
 //!   output, or the one cause that ended the call ([`FunctionEnd`]).
 //! - [`FunctionHost`]: what the embedding program does for a function. An isolate itself reaches nothing.
+//! - [`Watchdog`]: stops calls from outside, and reports those that only the end of the process can end ([`DeafCall`]).
 //! - [`Engine`]: what a JavaScript engine offers; [`QuickJs`] is built in.
 //!
 //! An isolate lives on one thread. Nothing here is asynchronous: a thread runs one call, and waits for its timers and answers.
@@ -20,6 +21,7 @@ mod prelude;
 mod pump;
 mod stop;
 mod timers;
+mod watchdog;
 mod web;
 mod worker;
 
@@ -35,4 +37,5 @@ pub use host::{
 };
 pub use limits::{FunctionLimits, THREAD_STACK_BYTES};
 pub use stop::{Interrupter, StopCause};
+pub use watchdog::{DeafCall, ThreadWatch, Watchdog};
 pub use worker::{FunctionWorker, Reuse, WarmPolicy};

@@ -9,6 +9,7 @@ use crate::engine::{Engine, Isolate, PreludeEntry};
 use crate::function::FunctionSource;
 use crate::limits::FunctionLimits;
 use crate::pump;
+use crate::watchdog::ThreadWatch;
 
 /// Calls between two looks at a warm isolate's memory, which cost a walk over its heap.
 const CALLS_PER_MEMORY_CHECK: u32 = 64;
@@ -44,6 +45,7 @@ pub struct FunctionWorker {
     limits: FunctionLimits,
     reuse: Reuse,
     warm: Option<WarmIsolate>,
+    watch: Option<ThreadWatch>,
 }
 
 /// An isolate that has run calls of one function.
@@ -55,10 +57,16 @@ struct WarmIsolate {
 }
 
 impl FunctionWorker {
-    /// A worker without an isolate.
+    /// A worker without a watchdog.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, limits: FunctionLimits, reuse: Reuse) -> Self {
-        Self { engine, limits, reuse, warm: None }
+        Self { engine, limits, reuse, warm: None, watch: None }
+    }
+
+    /// The same, with a watchdog for this thread.
+    #[must_use]
+    pub fn watched(self, watch: ThreadWatch) -> Self {
+        Self { watch: Some(watch), ..self }
     }
 
     /// The engine, to read functions with.
@@ -76,6 +84,7 @@ impl FunctionWorker {
         function: &FunctionSource,
         call: FunctionCall,
     ) -> Result<Option<String>, FunctionEnd> {
+        let _watched = self.watch.as_ref().map(|watch| watch.begin(&call.signal, &self.limits));
         let hash = function.hash();
         let kept = self.warm.take().filter(|warm| warm.function == hash);
         let (mut warm, load) = match kept {

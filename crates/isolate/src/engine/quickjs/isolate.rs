@@ -161,7 +161,10 @@ impl Isolate for QuickIsolate {
         match (thrown.name.as_str(), thrown.message.as_str()) {
             ("InternalError", "out of memory") => FunctionEnd::Memory,
             ("RangeError", "Maximum call stack size exceeded") => FunctionEnd::Stack,
-            ("", "null") | ("Error", UNKNOWN) if self.is_nearly_full() => FunctionEnd::Memory,
+            // The engine throws it when there is no memory for an error. By now the script's objects are freed, so the heap tells
+            // nothing. A script that throws `null` itself looks the same.
+            ("", "null") => FunctionEnd::Memory,
+            ("Error", UNKNOWN) if self.is_nearly_full() => FunctionEnd::Memory,
             _ => FunctionEnd::Thrown(thrown),
         }
     }

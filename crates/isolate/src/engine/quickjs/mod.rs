@@ -8,7 +8,7 @@
 //!   aborted the process, hence the exact version in the manifest.
 //! - **The memory limit counts everything that the engine allocates**: objects, strings, buffers. It has no effect with the feature
 //!   `rust-alloc` of rquickjs. An allocation that fails throws `InternalError: out of memory`, or `null` when there is no memory for the
-//!   error (`memory.rs`).
+//!   error: so an uncaught `null` is classed as memory (`bombs.rs`).
 //! - **A context must not be created under a memory limit**: rquickjs ignores that an intrinsic could not be added. The limit is set
 //!   when the prelude has run (`memory.rs`).
 //! - **Bytecode is trusted like native code**, so none is loaded: sources are parsed for each isolate.

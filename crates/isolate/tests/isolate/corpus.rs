@@ -1,0 +1,103 @@
+//! The bomb corpus: scripts that use up time, memory or stack. Each is a list of statements.
+
+/// A script, and the causes by which it may end on a thread. Which of several comes first depends on the machine.
+pub(crate) struct Bomb {
+    pub(crate) name: &'static str,
+    pub(crate) script: &'static str,
+    pub(crate) ends: &'static [&'static str],
+}
+
+const fn bomb(name: &'static str, script: &'static str, ends: &'static [&'static str]) -> Bomb {
+    Bomb { name, script, ends }
+}
+
+/// Scripts that end on their thread: the engine looks at the limits while they run, or refuses what they ask for.
+pub(crate) const ENDING: &[Bomb] = &[
+    bomb("loop", "for (;;);", &["cpu"]),
+    bomb("loop in a catch", "for (;;) try { for (;;); } catch {} finally { for (;;); }", &["cpu"]),
+    bomb("generator", "for (const x of (function* () { for (;;) yield 1 })());", &["cpu"]),
+    bomb("microtasks", "await (async () => { for (;;) await 0 })()", &["cpu"]),
+    bomb("microtasks that are not awaited", "(async () => { for (;;) await 0 })()", &["cpu"]),
+    bomb(
+        "timers without end",
+        "await new Promise(() => { const f = () => setTimeout(f, 0); f() })",
+        &["cpu"],
+    ),
+    bomb(
+        "forking microtasks",
+        "let p = Promise.resolve(); const f = () => { p.then(f); p.then(f) }; f()",
+        &["cpu", "memory"],
+    ),
+    bomb("backtracking", "/^(a+)+$/.test('a'.repeat(40) + 'b')", &["cpu"]),
+    bomb("objects", "let x = []; for (;;) x.push({ a: 1, b: [1, 2, 3] });", &["memory", "cpu"]),
+    bomb("buffers", "let x = []; for (;;) x.push(new ArrayBuffer(1 << 20));", &["memory"]),
+    bomb("one buffer", "new Uint8Array(5e8).fill(1)", &["memory"]),
+    bomb("string that doubles", "let s = 'a'; for (;;) s += s;", &["memory", "thrown"]),
+    bomb("string repeated", "'a'.repeat(1 << 29).replaceAll('a', 'bb').length", &["memory"]),
+    bomb("string split", "'x'.padEnd(1 << 29).split('').length", &["memory"]),
+    bomb("array from a length", "Array.from({ length: 1e9 })", &["memory", "cpu"]),
+    bomb("closures", "let f = () => 1; for (;;) { const g = f; f = () => g() }", &["memory", "cpu"]),
+    bomb("map", "const m = new Map(); for (let i = 0; ; i++) m.set(i, String(i))", &["memory", "cpu"]),
+    bomb("recursion", "const f = () => f() + 1; f()", &["stack"]),
+    bomb("recursion in a getter", "const o = { get x() { return this.x } }; o.x", &["stack"]),
+    bomb("recursion in a proxy", "const p = new Proxy({}, { get: (t, k, r) => r[k] }); p.x", &["stack"]),
+    bomb(
+        "deep JSON",
+        "let o = {}; for (let i = 0; i < 20000; i++) o = { o }; JSON.stringify(o)",
+        &["stack", "memory"],
+    ),
+    bomb("deep text of JSON", "JSON.parse('['.repeat(1e6))", &["stack", "thrown"]),
+    bomb(
+        "keys of a proxy",
+        "Object.keys(new Proxy({}, { ownKeys: () => Array.from({ length: 2e6 }, (_, i) => 'k' + i) }))",
+        &["memory", "cpu"],
+    ),
+    bomb("large integer", "let a = (1n << 20000000n) - 1n; a * a", &["thrown", "memory"]),
+    bomb("code from a string", "new Function('return ' + '1+'.repeat(1e5) + '1')()", &["thrown"]),
+    bomb("eval", "(0, eval)('for (;;);')", &["thrown"]),
+    bomb("constructor of functions", "(async () => {}).constructor('for (;;);')()", &["thrown"]),
+    bomb("atomic wait", "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", &["thrown"]),
+    bomb("regular expression", "new RegExp('(?:'.repeat(20000) + ')'.repeat(20000))", &["thrown", "stack"]),
+    bomb("log lines", "for (;;) console.log('x')", &["log lines"]),
+    bomb("log lines in a catch", "for (;;) try { console.log('x') } catch {}", &["log lines"]),
+    bomb("timers", "for (;;) setTimeout(() => {}, 1e6)", &["timers"]),
+    bomb("error with a loop", "throw { get message() { for (;;); } }", &["cpu"]),
+    bomb("error with a long message", "throw new Error('x'.repeat(1e6))", &["thrown"]),
+    bomb("rejections", "for (;;) Promise.reject(1)", &["cpu", "memory", "unhandled rejection"]),
+    bomb("promise without end", "await new Promise(() => {})", &["never settles"]),
+    bomb("thenable without end", "await { then() {} }", &["never settles"]),
+];
+
+/// Scripts inside of builtins that never look at the limits: they cannot be ended on their thread in time. Some end by themselves on a
+/// fast machine.
+pub(crate) const DEAF: &[(&str, &str)] = &[
+    ("array to text", "new Array(1e9) + ''"),
+    ("join", "[].join.call({ length: 4e9 })"),
+    (
+        "concat",
+        "[].concat.call([], Object.assign({ length: 2 ** 32 - 1 }, { [Symbol.isConcatSpreadable]: true }))",
+    ),
+    ("flat", "[].flat.call({ length: 2 ** 32 - 1 })"),
+    ("slice", "[].slice.call({ length: 2 ** 32 - 1 })"),
+    ("splice", "[].splice.call({ length: 2 ** 32 - 1 }, 0, 1)"),
+    ("reverse", "[].reverse.call({ length: 2 ** 32 - 1 })"),
+    ("copyWithin", "[].copyWithin.call({ length: 2 ** 32 - 1 }, 1, 0)"),
+    ("sort", "[].sort.call({ length: 2 ** 32 - 1 })"),
+    ("String.raw", "String.raw({ raw: { length: 1e10 } })"),
+    ("indexOf of a long text", "'a'.repeat(1e6).indexOf('a'.repeat(5e5) + 'b')"),
+    ("lastIndexOf", "const s = 'a'.repeat(5e6); for (let i = 0; i < 1e5; i++) s.lastIndexOf('b')"),
+    ("toUpperCase", "const s = 'ß'.repeat(1e6); for (let i = 0; i < 1e5; i++) s.toUpperCase()"),
+    ("localeCompare", "const s = 'é'.repeat(3e5); for (let i = 0; i < 1e5; i++) s.localeCompare(s + 'a')"),
+    ("encodeURIComponent", "const s = 'é'.repeat(5e5); for (let i = 0; i < 1e5; i++) encodeURIComponent(s)"),
+    ("text of a large integer", "((1n << 1000000n) - 1n).toString().length"),
+    (
+        "division of large integers",
+        "const a = (1n << 400000n) - 1n; for (let i = 0; i < 1e4; i++) (a * a) / (a - 3n)",
+    ),
+    ("JSON of a sparse array", "JSON.stringify(new Array(1e9))"),
+    ("power", "3n ** 20000000n"),
+    (
+        "sort of numbers",
+        "const a = new Float64Array(1e5).map(() => Math.random()); for (let i = 0; i < 1e4; i++) a.toSorted()",
+    ),
+];
