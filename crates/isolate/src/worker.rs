@@ -11,8 +11,8 @@ use crate::limits::FunctionLimits;
 use crate::pump;
 use crate::watchdog::ThreadWatch;
 
-/// Calls between two looks at a warm isolate's memory, which cost a walk over its heap.
-const CALLS_PER_MEMORY_CHECK: u32 = 64;
+/// Calls between two looks at a warm isolate's memory, which cost a walk over its heap. Fewer if it grows quickly.
+const MAX_CALLS_PER_MEMORY_CHECK: u32 = 64;
 
 /// Whether calls share an isolate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,10 @@ struct WarmIsolate {
     isolate: Box<dyn Isolate>,
     bridge: Rc<Bridge>,
     calls: u32,
+    /// Its memory at the last look, and the calls that it had run then.
+    measured: (u64, u32),
+    /// How many calls it runs before the next look.
+    next_look: u32,
 }
 
 impl FunctionWorker {
@@ -92,13 +96,16 @@ impl FunctionWorker {
             None => {
                 let bridge = Bridge::new(&self.limits);
                 let isolate = self.engine.isolate(Rc::clone(&bridge))?;
-                (WarmIsolate { function: hash, isolate, bridge, calls: 0 }, Some(function))
+                (
+                    WarmIsolate { function: hash, isolate, bridge, calls: 0, measured: (0, 0), next_look: 1 },
+                    Some(function),
+                )
             }
         };
         let output = warm.call(load, call)?;
         warm.bridge.finish();
         warm.calls += 1;
-        if self.reuse.keeps(&warm) {
+        if self.reuse.keeps(&mut warm) {
             self.warm = Some(warm);
         }
         Ok(output)
@@ -106,18 +113,31 @@ impl FunctionWorker {
 }
 
 impl Reuse {
-    fn keeps(self, warm: &WarmIsolate) -> bool {
+    fn keeps(self, warm: &mut WarmIsolate) -> bool {
         match self {
             Self::Fresh => false,
-            Self::Warm(policy) => {
-                let checked = warm.calls == 1 || warm.calls.is_multiple_of(CALLS_PER_MEMORY_CHECK);
-                warm.calls < policy.calls && !(checked && warm.isolate.memory_bytes() > policy.memory_bytes)
-            }
+            Self::Warm(policy) => warm.calls < policy.calls && warm.has_room(policy.memory_bytes),
         }
     }
 }
 
 impl WarmIsolate {
+    /// Whether its memory is below the mark, as far as it is due to be looked at.
+    fn has_room(&mut self, mark: u64) -> bool {
+        if self.calls < self.next_look {
+            return true;
+        }
+        let bytes = self.isolate.memory_bytes();
+        let (before, calls_before) = self.measured;
+        let growth = bytes.saturating_sub(before) / u64::from(self.calls - calls_before).max(1);
+        // Half of the calls that would reach the mark at this rate.
+        let calls = mark.saturating_sub(bytes) / growth.max(1) / 2;
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX).clamp(1, MAX_CALLS_PER_MEMORY_CHECK);
+        self.measured = (bytes, self.calls);
+        self.next_look = self.calls.saturating_add(calls);
+        bytes <= mark
+    }
+
     /// Loads the function, if it is not loaded, and calls it.
     fn call(
         &mut self,

@@ -7,4 +7,5 @@ mod desk;
 mod ends;
 mod folder;
 mod globals;
+mod leaks;
 mod steps;
