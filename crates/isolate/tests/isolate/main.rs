@@ -2,9 +2,11 @@
 
 mod bombs;
 mod corpus;
+mod crossing;
 mod deaf;
 mod desk;
 mod ends;
+mod escapes;
 mod folder;
 mod globals;
 mod leaks;

@@ -1,0 +1,222 @@
+//! What a script can reach: nothing of the machine. Each script looks for canaries: a variable of the environment, a file, a global of the
+//! host, and the host function of the prelude.
+
+use std::rc::Rc;
+
+use ostler_isolate::{FunctionLimits, FunctionSource, Reuse};
+
+use crate::desk::{Desk, call, run, worker};
+
+/// Everything that is on the global object, without the language itself.
+const OURS: [&str; 23] = [
+    "AbortController",
+    "AbortSignal",
+    "Headers",
+    "Request",
+    "Response",
+    "TextDecoder",
+    "TextEncoder",
+    "URL",
+    "URLSearchParams",
+    "atob",
+    "btoa",
+    "clearInterval",
+    "clearTimeout",
+    "console",
+    "crypto",
+    "escape",
+    "fetch",
+    "globalThis",
+    "queueMicrotask",
+    "setInterval",
+    "setTimeout",
+    "structuredClone",
+    "unescape",
+];
+
+/// What ECMAScript defines.
+const LANGUAGE: [&str; 52] = [
+    "AggregateError",
+    "Array",
+    "ArrayBuffer",
+    "BigInt",
+    "BigInt64Array",
+    "BigUint64Array",
+    "Boolean",
+    "DataView",
+    "Date",
+    "Error",
+    "EvalError",
+    "FinalizationRegistry",
+    "Float16Array",
+    "Float32Array",
+    "Float64Array",
+    "Function",
+    "Infinity",
+    "Int16Array",
+    "Int32Array",
+    "Int8Array",
+    "Iterator",
+    "JSON",
+    "Map",
+    "Math",
+    "NaN",
+    "Number",
+    "Object",
+    "Promise",
+    "Proxy",
+    "RangeError",
+    "ReferenceError",
+    "Reflect",
+    "RegExp",
+    "Set",
+    "String",
+    "Symbol",
+    "SyntaxError",
+    "TypeError",
+    "URIError",
+    "Uint16Array",
+    "Uint32Array",
+    "Uint8Array",
+    "Uint8ClampedArray",
+    "WeakMap",
+    "WeakRef",
+    "WeakSet",
+    "decodeURI",
+    "decodeURIComponent",
+    "encodeURI",
+    "encodeURIComponent",
+    "eval",
+    "isFinite",
+];
+
+/// The same, without a place in the list above.
+const MORE_LANGUAGE: [&str; 7] = [
+    "InternalError",
+    "SuppressedError",
+    "DisposableStack",
+    "AsyncDisposableStack",
+    "isNaN",
+    "parseFloat",
+    "parseInt",
+];
+
+#[test]
+fn the_global_object_has_nothing_else() {
+    let names = "export default () => Reflect.ownKeys(globalThis).map(String).sort()";
+    let output = run(names, "null").0.expect("it returns").expect("a list");
+    let names: Vec<String> = serde_json::from_str(&output).expect("a list");
+    let known = |name: &str| {
+        OURS.contains(&name)
+            || LANGUAGE.contains(&name)
+            || MORE_LANGUAGE.contains(&name)
+            || name == "undefined"
+            || name == "Symbol(Symbol.toStringTag)"
+    };
+    let unknown: Vec<_> = names.iter().filter(|name| !known(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    for name in OURS {
+        assert!(names.iter().any(|known| known == name), "{name} is missing");
+    }
+}
+
+/// Each script returns the canary if it finds it. `CANARY` stands for its file.
+const ESCAPES: &[&str] = &[
+    "return process.env.PATH",
+    "return require('fs').readFileSync('CANARY', 'utf8')",
+    "return (await import('fs')).readFileSync('CANARY', 'utf8')",
+    "return (await import('file://CANARY')).default",
+    "return (await import('CANARY')).default",
+    "return (await import('../../../../../../../CANARY')).default",
+    "return (await import('data:text/javascript,export default 1')).default",
+    "return (await import('std')).getenv('PATH')",
+    "return (await import('os')).readFile('CANARY')",
+    "return (await import('qjs:std')).getenv('PATH')",
+    "return std.getenv('PATH')",
+    "return std.loadFile('CANARY')",
+    "return os.readdir('/')",
+    "return Deno.readTextFileSync('CANARY')",
+    "return Bun.env.PATH",
+    "return scriptArgs[0]",
+    "return navigator.userAgent",
+    "return print('x')",
+    "return load('CANARY')",
+    "return read('CANARY')",
+    "return new Worker('CANARY')",
+    "return new XMLHttpRequest()",
+    "return new WebSocket('ws://127.0.0.1')",
+    "return new WebAssembly.Memory({ initial: 1 })",
+    "return new SharedArrayBuffer(1)",
+    "return host('secret', 'token')",
+    "return globalThis.host('secret', 'token')",
+    "return this.constructor.constructor('return 1')()",
+    "return ctx.constructor.constructor('return this')().host",
+    "return ctx.step.constructor('return 1')()",
+    "return Function('return 1')()",
+    "return new Function('return 1')()",
+    "return Reflect.construct(Function, ['return 1'])()",
+    "return (0, eval)('1')",
+    "return eval('1')",
+    "return (function* () {}).constructor('yield 1')().next().value",
+    "return (async () => {}).constructor('return 1')()",
+    "return (async function* () {}).constructor('yield 1')().next()",
+    "return class extends Function {}('return 1')()",
+    "return new (class extends Function {})('return 1')()",
+    "return Object.getPrototypeOf(async () => {}).constructor.constructor('return 1')()",
+    "return setTimeout('globalThis.x = 1', 0)",
+    "return new Proxy(function () {}, {}).constructor('return 1')()",
+    "return ctx.log.caller",
+    "return (function f() { return f.caller })().name",
+    "return console.log.arguments",
+    "const f = []; Error.prepareStackTrace = (e, s) => s; for (const c of new Error().stack) f.push(c.getFunction()); return f.length",
+    "Array.prototype.push = function (x) { globalThis.got = x }; new URL('http://x'); return got('secret', 'token')",
+    "Function.prototype.call = function (x) { globalThis.got = this }; console.log('x'); return got('secret', 'token')",
+    "Object.prototype.then = function (f) { globalThis.got = f }; return got('secret', 'token')",
+    "Map.prototype.set = function (k, v) { globalThis.got = v }; setTimeout(() => {}); return got('secret', 'token')",
+    "return AbortSignal.of({}).signal",
+];
+
+fn canary() -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".js").tempfile().expect("a file can be made");
+    std::fs::write(file.path(), "export default 'canary'").expect("a file can be written");
+    file
+}
+
+#[test]
+fn no_script_gets_out() {
+    assert!(std::env::var("PATH").is_ok(), "there is a variable to find");
+    let canary = canary();
+    let path = canary.path().to_str().expect("it is text");
+    let mut found = Vec::new();
+    for script in ESCAPES {
+        let script = script.replace("CANARY", path);
+        let (output, host) =
+            run(&format!("export default async function (payload, ctx) {{ {script} }}"), "null");
+        if let Ok(Some(output)) = &output {
+            found.push(format!("{script}: {output}"));
+        }
+        assert!(host.requests.borrow().is_empty() && host.files.borrow().is_empty(), "{script}");
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The same corpus in isolates that are weak on purpose, as if a host had put more on the global object: it notices what is reachable.
+#[test]
+fn the_corpus_notices_a_weak_isolate() {
+    let canary = canary();
+    let path = canary.path().to_str().expect("it is text");
+    let weaken = "globalThis.process = { env: { PATH: 'x' } }; globalThis.std = { getenv: () => 'x', loadFile: () => 'x' }; \
+                  globalThis.host = () => 'x'; globalThis.require = () => ({ readFileSync: () => 'x' }); \
+                  globalThis.Deno = { readTextFileSync: () => 'x' }; globalThis.eval = () => 1; \
+                  Object.defineProperty(Function.prototype, 'constructor', { value: () => () => 'x' });";
+    let mut found = 0;
+    for script in ESCAPES {
+        let script = script.replace("CANARY", path);
+        let text = format!("{weaken} export default async function (payload, ctx) {{ {script} }}");
+        let source = FunctionSource::single("test.js", &text);
+        let output = worker(FunctionLimits::default(), Reuse::Fresh)
+            .run(&source, call("null", &Rc::new(Desk::default())));
+        found += usize::from(matches!(output, Ok(Some(_))));
+    }
+    assert!(found >= 10, "only {found} scripts notice that an isolate is weak");
+}
