@@ -1,21 +1,28 @@
 //! The prelude: the JavaScript that every isolate executes before a function's modules, the same for every engine.
 //!
-//! The core is executed at once. The other parts make globals that many functions never use, and are executed at the first access.
+//! The core is executed at once, and parsed for each isolate. The other parts are executed when they are first used. Engines evaluate both as
+//! strict code.
 
-/// Console, timers, `ctx`, and the entry function that Rust calls.
+/// Returns the entry function that Rust calls.
 pub(crate) const CORE: &str = include_str!("prelude/core.js");
 
-/// The parts that are executed when one of their globals is used.
-const PARTS: [(&str, &str); 6] = [
+/// The parts that are executed when they are first used.
+const PARTS: [(&str, &str); 12] = [
     ("abort", include_str!("prelude/abort.js")),
+    ("calls", include_str!("prelude/calls.js")),
     ("clone", include_str!("prelude/clone.js")),
+    ("console", include_str!("prelude/console.js")),
     ("crypto", include_str!("prelude/crypto.js")),
+    ("ctx", include_str!("prelude/ctx.js")),
+    ("errors", include_str!("prelude/errors.js")),
     ("fetch", include_str!("prelude/fetch.js")),
+    ("timers", include_str!("prelude/timers.js")),
+    ("tools", include_str!("prelude/tools.js")),
     ("text", include_str!("prelude/text.js")),
     ("url", include_str!("prelude/url.js")),
 ];
 
-/// The source of a part: a function of the tools that the core gives it.
+/// The source of a part: a function of the host function, the state of the core, and the other parts.
 pub(crate) fn part(name: &str) -> Option<&'static str> {
     PARTS.iter().find(|(part, _)| *part == name).map(|(_, source)| *source)
 }

@@ -1,7 +1,7 @@
 // AbortController and AbortSignal. An abort without a reason is an Error with the name AbortError.
-(function (tools) {
-  "use strict";
-  const { arm, record } = tools;
+(function ({ part }) {
+  const { record } = part("tools");
+  const { arm } = part("timers");
   const { Error, TypeError, Set } = globalThis;
   const key = {};
   const named = (name, message) => {

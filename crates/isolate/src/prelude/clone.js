@@ -1,7 +1,6 @@
 // structuredClone, for the values of the language. Functions, symbols and objects of other classes are refused.
-(function (tools) {
-  "use strict";
-  const { record } = tools;
+(function ({ part }) {
+  const { record } = part("tools");
   const { Error, Map, Set, Date, RegExp, ArrayBuffer, Array, Object, Boolean, Number, String, BigInt, DataView } = globalThis;
   const { keys, getPrototypeOf, defineProperty } = Object;
   const { toString } = Object.prototype;

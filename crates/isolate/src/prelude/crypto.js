@@ -1,7 +1,6 @@
 // crypto.getRandomValues and crypto.randomUUID, from the random numbers of the system.
-(function (tools) {
-  "use strict";
-  const { host, record, viewOf, uncurry } = tools;
+(function ({ host, part }) {
+  const { record, viewOf, uncurry } = part("tools");
   const { TypeError, String, Float32Array, Float64Array, DataView } = globalThis;
   const charCodeAt = uncurry(String.prototype.charCodeAt);
   const hex = "0123456789abcdef";

@@ -1,7 +1,7 @@
 // fetch, Headers, Request and Response. The host sends requests; a body arrives in pieces, and is read once.
-(function (tools) {
-  "use strict";
-  const { ask, record, text, viewOf, binaryOf, uncurry, part } = tools;
+(function ({ part }) {
+  const { record, text, viewOf, binaryOf, uncurry } = part("tools");
+  const { ask } = part("calls");
   const { TypeError, Symbol, Uint8Array, Map, Promise } = globalThis;
   const { TextEncoder, TextDecoder } = part("text");
   const { URL, URLSearchParams } = part("url");

@@ -1,7 +1,6 @@
 // TextEncoder, TextDecoder (UTF-8 only), atob and btoa. In JavaScript, so that long texts count as CPU time and can be interrupted.
-(function (tools) {
-  "use strict";
-  const { record, text, viewOf, uncurry } = tools;
+(function ({ part }) {
+  const { record, text, viewOf, uncurry } = part("tools");
   const { TypeError, RangeError, Error, Uint8Array, String } = globalThis;
   const { fromCharCode } = String;
   const codePointAt = uncurry(String.prototype.codePointAt);

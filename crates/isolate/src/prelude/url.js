@@ -1,7 +1,7 @@
 // URL and URLSearchParams. The host parses and sets the parts of a URL.
-(function (tools) {
-  "use strict";
-  const { host, record, text, stringify, parse, uncurry, part } = tools;
+(function ({ host, part }) {
+  const { record, text, uncurry } = part("tools");
+  const { stringify, parse } = JSON;
   const { TypeError, String, Symbol, Array, encodeURIComponent, decodeURIComponent } = globalThis;
   const replaceAll = uncurry(String.prototype.replaceAll);
   const split = uncurry(String.prototype.split);

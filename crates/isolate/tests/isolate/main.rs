@@ -10,4 +10,5 @@ mod escapes;
 mod folder;
 mod globals;
 mod leaks;
+mod speed;
 mod steps;

@@ -52,10 +52,10 @@ impl QuickIsolate {
         let live = LiveIsolate::new();
         let no_memory = |_: Error| FunctionEnd::Memory;
         let runtime = Runtime::new().map_err(no_memory)?;
-        let context = Context::custom::<Intrinsics>(&runtime).map_err(no_memory)?;
         let limits = bridge.limits();
         runtime.set_max_stack_size(limits.stack_bytes);
         runtime.set_gc_threshold(FIRST_GC_BYTES.min(limits.memory_bytes / 4));
+        let context = Context::custom::<Intrinsics>(&runtime).map_err(no_memory)?;
         let modules = Modules::default();
         runtime.set_loader(modules.clone(), modules.clone());
         let rejections = Rejections::default();
