@@ -27,7 +27,7 @@ use crate::settings::SessionStart;
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Homes that are looked at in one sweep.
 const MAX_SWEPT: usize = 100_000;
-/// How often counts of model requests and of usage are written down, at most.
+/// How often usage is written down, at most.
 pub(super) const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the time of an attempt is written down while its agent is silent.
 const ELAPSED_INTERVAL: Duration = Duration::from_secs(5);
@@ -308,10 +308,10 @@ impl Home {
         self.save()
     }
 
-    /// Model requests of the task.
+    /// Model requests of the task. Each is written down at once: it was paid for.
     pub(super) fn has_turned(&mut self, turns: u32, elapsed: Duration) -> io::Result<()> {
         self.record.turns = turns;
-        self.count(elapsed)
+        self.save_counts(elapsed)
     }
 
     /// Usage that was seen and is not reported yet: if the node dies, the next attempt counts it.
@@ -492,10 +492,13 @@ mod tests {
             serde_json::from_slice(&json).expect("JSON")
         };
         let at = Duration::from_millis;
-        home.has_turned(1, at(100)).and_then(|()| home.has_turned(2, at(200))).expect("it is written");
-        assert_eq!(written(&home).turns, 1);
+        let usage = |tokens| [Usage { input_tokens: tokens, ..Usage::default() }];
+        home.has_seen(&usage(1), at(100))
+            .and_then(|()| home.has_seen(&usage(2), at(200)))
+            .expect("it is written");
+        assert_eq!(written(&home).seen[0].input, 1);
         home.tick(at(900)).expect("it is written");
-        assert_eq!((written(&home).turns, written(&home).elapsed_ms), (2, 900));
+        assert_eq!((written(&home).seen[0].input, written(&home).elapsed_ms), (2, 900));
         home.tick(at(5_800)).and_then(|()| home.tick(at(5_900))).expect("it is written");
         assert_eq!(written(&home).elapsed_ms, 5_900, "every five seconds");
     }

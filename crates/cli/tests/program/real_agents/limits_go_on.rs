@@ -33,6 +33,12 @@ fn killed_in_the_second_call(lines: &str) -> Option<(Site, Vec<Value>)> {
             (site.place.done(["logs", id]).matches("tail -f").count() >= 2).then_some(())
         });
     }
+    for (agent, id) in AGENTS.iter().zip(&ids) {
+        let record = site.home(*agent, id).join("conversation.json");
+        in_time("both requests are written down", || {
+            std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"turns\":2")).then_some(())
+        });
+    }
     node.signal(ProcessSignal::KILL);
     drop(node);
     let _node = site.up();
