@@ -53,7 +53,11 @@ fn model_requests_before_the_death_of_the_node_count() {
         return;
     };
     for (agent, task) in AGENTS.iter().zip(&tasks) {
-        assert_eq!(site.llm.of(agent.name()).len(), 3, "{agent:?}: {task}");
+        // Codex says when its tools have ended that it has asked, and may ask once more before it is interrupted. Without a memory of the
+        // first attempt there would be five requests at least.
+        let most = if *agent == Agent::Claude { 3 } else { 4 };
+        let asked = site.llm.of(agent.name()).len();
+        assert!((3..=most).contains(&asked), "{agent:?}: {asked} requests: {task}");
         let message = task["error"]["message"].as_str().expect("a text");
         assert!(message.contains("turns") || message.contains("model requests"), "{agent:?}: {message}");
     }

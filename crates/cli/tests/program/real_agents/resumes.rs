@@ -57,6 +57,11 @@ fn an_agent_that_dies_inside_a_tool_call_goes_on_in_the_same_session_and_each_re
         // What an agent said before its tool ran is stored, or on its way.
         in_time("the call is stored", || site.place.done(["logs", id]).contains("tail -f").then_some(()));
     }
+    // Usage is written down within a second.
+    let record = site.home(Agent::Claude, &ids[0]).join("conversation.json");
+    in_time("what claude used is written down", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"output\":3")).then_some(())
+    });
     node.signal(ProcessSignal::KILL);
     drop(node);
     in_time("the tools died with the node", || site.processes().is_empty().then_some(()));
