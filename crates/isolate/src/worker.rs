@@ -158,6 +158,10 @@ impl WarmIsolate {
         }
         let info = serde_json::to_string(&info).unwrap_or_else(|_| "{}".to_owned());
         isolate.enter(PreludeEntry::Call { payload: &payload, info: &info })?;
+        // The mail of a cancellation may have been read while the modules were loaded. A second abort changes nothing.
+        if self.bridge.is_cancelled() {
+            isolate.enter(PreludeEntry::Abort)?;
+        }
         match pump::drive(isolate, &self.bridge)? {
             Settled::Output(output) => Ok(output),
             // What a function throws after a cancellation is its way to stop.

@@ -180,3 +180,18 @@ fn a_cancellation_aborts_the_signal_and_the_function_decides() {
         canceller.join().expect("it does not panic");
     }
 }
+
+#[test]
+fn a_cancellation_while_modules_are_loaded_is_not_lost() {
+    let host = std::rc::Rc::default();
+    let call = call("null", &host);
+    call.interrupter().cancel();
+    let source = ostler_isolate::FunctionSource::single(
+        "test.js",
+        "await new Promise((done) => setTimeout(done, 1)); \
+         export default async (payload, ctx) => { const timer = setTimeout(() => {}, 20_000); \
+         await new Promise((done) => ctx.signal.addEventListener('abort', done)); clearTimeout(timer); return ctx.signal.aborted }",
+    );
+    let output = worker(FunctionLimits::default(), ostler_isolate::Reuse::Fresh).run(&source, call);
+    assert_eq!(output, Ok(Some("true".to_owned())));
+}
