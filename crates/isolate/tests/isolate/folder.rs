@@ -7,7 +7,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ostler_isolate::{FunctionFault, FunctionFolder, FunctionLimits, FunctionSource, QuickJs, Reuse};
+use ostler_isolate::{
+    Bridge, Engine, FunctionEnd, FunctionFault, FunctionFolder, FunctionLimits, FunctionSource, Isolate,
+    QuickJs, Reuse,
+};
 use tempfile::TempDir;
 
 use crate::desk::{Desk, Output, call, worker};
@@ -163,4 +166,35 @@ fn each_call_comes_from_one_version() {
         }
         assert_eq!(last, 50, "the last version is seen");
     });
+}
+
+/// An engine that changes the files of a function while it is read, once.
+struct Meddler {
+    functions: std::path::PathBuf,
+    done: std::cell::Cell<bool>,
+}
+
+impl Engine for Meddler {
+    fn imports(&self, name: &str, source: &str) -> Result<Vec<String>, String> {
+        if name == "f.js" && !self.done.replace(true) {
+            replace(&self.functions.join("f.js"), "import n from './n.js'; export default () => ['new', n]");
+            replace(&self.functions.join("n.js"), "export default 'new'");
+        }
+        QuickJs.imports(name, source)
+    }
+
+    fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd> {
+        QuickJs.isolate(bridge)
+    }
+}
+
+#[test]
+fn files_that_change_while_they_are_read_are_read_again() {
+    let (dir, mut folder) = folder(&[
+        ("f.js", "import n from './n.js'; export default () => ['old', n]"),
+        ("n.js", "export default 'old'"),
+    ]);
+    let meddler = Meddler { functions: dir.path().join("functions"), done: false.into() };
+    let source = folder.function("f", &meddler).expect("it can be read");
+    assert_eq!(run(&source), Ok(Some(r#"["new","new"]"#.to_owned())), "not a mixture");
 }

@@ -175,6 +175,7 @@ fn what_a_call_left_behind_does_not_act_in_the_next() {
     let mut warm = warm(1_000, 16 << 20);
     let (first, second) = (Rc::new(Desk::default()), Rc::new(Desk::default()));
     assert_eq!(warm.run(&source, call("null", &first)), Ok(Some("1".into())));
+    assert_eq!(Rc::strong_count(&first), 1, "a warm isolate does not hold the host of a call that is over");
     // The answer comes when the call that asked is over.
     for reply in first.unanswered.take() {
         reply.send(Ok(ostler_isolate::HostAnswer::Json("{}".to_owned())));

@@ -238,3 +238,39 @@ fn described<'js>(ctx: &Ctx<'js>, enter: &Function<'js>, error: &Error) -> Throw
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::FunctionLimits;
+
+    fn isolate() -> QuickIsolate {
+        QuickIsolate::new(Bridge::new(&FunctionLimits::default())).expect("there is memory")
+    }
+
+    #[test]
+    fn isolates_are_created_and_dropped_like_a_stack() {
+        for _ in 0..200 {
+            let outer = isolate();
+            drop(isolate());
+            drop(outer);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "dropped before a newer one")]
+    fn two_isolates_are_not_interleaved() {
+        let older = isolate();
+        let newer = isolate();
+        drop(older);
+        drop(newer);
+    }
+
+    #[test]
+    #[should_panic(expected = "runs while a newer one")]
+    fn an_older_isolate_does_not_execute() {
+        let mut older = isolate();
+        let _newer = isolate();
+        let _ = older.enter(PreludeEntry::Abort);
+    }
+}
