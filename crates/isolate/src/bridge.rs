@@ -15,7 +15,7 @@ use crate::end::{FunctionEnd, ThrownError};
 use crate::host::{FetchRequest, FunctionHost, FunctionProgress, HostCall, HostReply, MAX_LINE_BYTES};
 use crate::limits::FunctionLimits;
 use crate::meter::Meter;
-use crate::stop::{Interrupter, Mail, StopCause};
+use crate::stop::{Interrupter, LimitCause, Mail};
 use crate::timers::Timers;
 use crate::web;
 
@@ -111,7 +111,7 @@ impl Bridge {
 
     /// The end of a call that is being interrupted.
     pub fn stopped(&self) -> Option<FunctionEnd> {
-        self.run.borrow().as_ref().and_then(|run| run.signal.cause()).map(StopCause::end)
+        self.run.borrow().as_ref().and_then(|run| run.signal.cause()).map(LimitCause::end)
     }
 
     /// Whether a cancellation was requested.
@@ -189,10 +189,10 @@ impl Run {
             "random" => random(text),
             "url" => web::url(text),
             "loaded" => self.settle(Settled::Loaded),
-            "output" if text.len() > limits.output_bytes => self.stop(StopCause::Output),
+            "output" if text.len() > limits.output_bytes => self.stop(LimitCause::Output),
             "output" => self.settle(Settled::Output(Some(text.to_owned()))),
             "nothing" => self.settle(Settled::Output(None)),
-            "oversize" => self.stop(StopCause::Output),
+            "oversize" => self.stop(LimitCause::Output),
             "threw" => {
                 let thrown: ThrownError = from_json(text)?;
                 self.settle(Settled::Threw(thrown.bounded()))
@@ -204,7 +204,7 @@ impl Run {
 
     fn log(&mut self, text: &str, limits: &FunctionLimits) -> Result<String, String> {
         if self.log_lines >= limits.log_lines {
-            return self.stop(StopCause::LogLines);
+            return self.stop(LimitCause::LogLines);
         }
         self.log_lines += 1;
         let (level, line) = match text.split_at_checked(1).unwrap_or(("", text)) {
@@ -219,7 +219,7 @@ impl Run {
 
     fn set_timer(&mut self, text: &str, limits: &FunctionLimits) -> Result<String, String> {
         if self.timers.len() >= limits.timers as usize {
-            return self.stop(StopCause::Timers);
+            return self.stop(LimitCause::Timers);
         }
         let delay = text.parse().map_err(|_| "a delay is a number of milliseconds")?;
         // A timer beyond the deadline never fires, however far it is.
@@ -244,7 +244,7 @@ impl Run {
         Ok(String::new())
     }
 
-    fn stop(&self, cause: StopCause) -> Result<String, String> {
+    fn stop(&self, cause: LimitCause) -> Result<String, String> {
         self.signal.stop(cause);
         Err("the call is being stopped".to_owned())
     }

@@ -36,6 +36,6 @@ pub use host::{
     MAX_LINE_BYTES,
 };
 pub use limits::{FunctionLimits, THREAD_STACK_BYTES};
-pub use stop::{Interrupter, StopCause};
+pub use stop::{Interrupter, LimitCause};
 pub use watchdog::{DeafCall, ThreadWatch, Watchdog};
 pub use worker::{FunctionWorker, Reuse, WarmPolicy};

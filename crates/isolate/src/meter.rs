@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::limits::FunctionLimits;
-use crate::stop::StopCause;
+use crate::stop::LimitCause;
 
 /// Measures a call on its own thread.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ impl Meter {
     }
 
     /// The limit that is exceeded, if one is.
-    pub(crate) fn exceeded(&self) -> Option<StopCause> {
+    pub(crate) fn exceeded(&self) -> Option<LimitCause> {
         if thread_cpu().saturating_sub(self.cpu_start) > self.cpu {
-            Some(StopCause::Cpu)
+            Some(LimitCause::Cpu)
         } else if Instant::now() >= self.deadline {
-            Some(StopCause::Wall)
+            Some(LimitCause::Wall)
         } else {
             None
         }

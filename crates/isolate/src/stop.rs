@@ -10,7 +10,7 @@ use crate::host::{HostAnswer, HostError};
 /// Why a running call is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum StopCause {
+pub enum LimitCause {
     Cpu = 1,
     Wall = 2,
     Cancelled = 3,
@@ -19,7 +19,7 @@ pub enum StopCause {
     Output = 6,
 }
 
-impl StopCause {
+impl LimitCause {
     const ALL: [Self; 6] =
         [Self::Cpu, Self::Wall, Self::Cancelled, Self::LogLines, Self::Timers, Self::Output];
 
@@ -76,7 +76,7 @@ impl Interrupter {
     }
 
     /// Ends the call at the next point where the engine can be interrupted. The first cause counts.
-    pub fn stop(&self, cause: StopCause) {
+    pub fn stop(&self, cause: LimitCause) {
         let first = self.0.cause.compare_exchange(0, cause as u8, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_ok() {
             self.send(Mail::Stop);
@@ -84,9 +84,9 @@ impl Interrupter {
     }
 
     /// The stop cause, if one is set.
-    pub(crate) fn cause(&self) -> Option<StopCause> {
+    pub(crate) fn cause(&self) -> Option<LimitCause> {
         let code = self.0.cause.load(Ordering::Relaxed);
-        StopCause::ALL.into_iter().find(|cause| *cause as u8 == code)
+        LimitCause::ALL.into_iter().find(|cause| *cause as u8 == code)
     }
 
     /// Whether a cancellation was requested.

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::limits::FunctionLimits;
-use crate::stop::{Interrupter, StopCause};
+use crate::stop::{Interrupter, LimitCause};
 
 /// How often running calls are looked at.
 const TICK: Duration = Duration::from_millis(5);
@@ -25,7 +25,7 @@ pub struct DeafCall {
     /// The name of the call's thread.
     pub thread: String,
     /// Why it was stopped.
-    pub cause: StopCause,
+    pub cause: LimitCause,
     /// The CPU time that the call has used, if the system tells it.
     pub cpu: Option<Duration>,
     /// How long the call has run.
@@ -201,9 +201,9 @@ impl Running {
         let cpu = clock.map(|clock| clock.saturating_sub(start));
         if self.signal.cause().is_none() {
             if cpu.is_some_and(|cpu| cpu > self.cpu_limit) {
-                self.signal.stop(StopCause::Cpu);
+                self.signal.stop(LimitCause::Cpu);
             } else if wall > self.wall_limit {
-                self.signal.stop(StopCause::Wall);
+                self.signal.stop(LimitCause::Wall);
             }
         }
         let cause = self.signal.cause()?;

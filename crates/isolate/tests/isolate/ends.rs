@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ostler_isolate::{FunctionEnd, FunctionLimits, StopCause};
+use ostler_isolate::{FunctionEnd, FunctionLimits, LimitCause};
 
 use crate::desk::{Output, call, output, run, run_in, worker};
 
@@ -147,7 +147,7 @@ fn a_stop_from_another_thread_ends_a_loop_and_a_wait() {
         let host = std::rc::Rc::default();
         let call = call("null", &host);
         let interrupter = call.interrupter();
-        let stopper = thread::spawn(move || interrupter.stop(StopCause::Cancelled));
+        let stopper = thread::spawn(move || interrupter.stop(LimitCause::Cancelled));
         let limits = FunctionLimits { cpu: Duration::from_secs(20), ..FunctionLimits::default() };
         let source = ostler_isolate::FunctionSource::single(
             "test.js",

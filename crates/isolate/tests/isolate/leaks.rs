@@ -201,7 +201,7 @@ fn a_cancelled_call_writes_nothing_into_the_next() {
             for _ in 0..round % 50 {
                 thread::yield_now();
             }
-            interrupter.stop(ostler_isolate::StopCause::Cancelled);
+            interrupter.stop(ostler_isolate::LimitCause::Cancelled);
         });
         if warm.run(&source, cancelled).is_err() {
             ended.set(ended.get() + 1);
