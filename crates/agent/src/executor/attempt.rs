@@ -79,7 +79,7 @@ impl<'a> AgentAttempt<'a> {
 
         let previous = self.within(self.control.steps.previous_session()).await?.map_err(away)?;
         let earlier = self.within(self.control.steps.earlier_conversations()).await?.map_err(away)?;
-        let before = SpentBefore {
+        let mut before = SpentBefore {
             cost: earlier.iter().filter_map(|talk| talk.cost()).sum(),
             usage: earlier
                 .into_iter()
@@ -90,6 +90,10 @@ impl<'a> AgentAttempt<'a> {
                 }),
         };
         let (mut home, beginning) = self.open(&task, previous.as_deref())?;
+        // Another task may have begun the conversation.
+        if let Some(spent) = home.as_ref().map(Home::spent).filter(|spent| !spent.is_empty()) {
+            before.usage = spent;
+        }
         let lost = home.as_mut().map(Home::take_seen).transpose().map_err(no_folder)?.unwrap_or_default();
         let elapsed =
             home.as_mut().map(Home::take_elapsed).transpose().map_err(no_folder)?.unwrap_or_default();

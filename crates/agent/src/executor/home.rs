@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ostler_config::StoreMark;
-use ostler_core::{Cost, Usage};
+use ostler_core::{Cost, Usage, add_usage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -71,6 +71,8 @@ pub(super) struct Record {
     starts_new: bool,
     /// Usage that was seen and not reported yet.
     seen: Vec<SeenUsage>,
+    /// What was spent in the conversation and reported, by all its tasks: the totals of an agent go on from there.
+    spent: Vec<SeenUsage>,
     /// A digest of the prompt that the agent got: another one is sent whole.
     prompt: Option<String>,
     /// The tasks that used it.
@@ -94,6 +96,7 @@ struct SeenUsage {
     output: u64,
     cache_read: u64,
     cache_write: u64,
+    reasoning: u64,
     cost_nanos: Option<u64>,
 }
 
@@ -105,6 +108,7 @@ impl From<&Usage> for SeenUsage {
             output: usage.output_tokens,
             cache_read: usage.cache_read_tokens,
             cache_write: usage.cache_write_tokens,
+            reasoning: usage.reasoning_tokens,
             cost_nanos: usage.cost.map(Cost::nanos),
         }
     }
@@ -118,6 +122,7 @@ impl From<SeenUsage> for Usage {
             output_tokens: seen.output,
             cache_read_tokens: seen.cache_read,
             cache_write_tokens: seen.cache_write,
+            reasoning_tokens: seen.reasoning,
             cost: seen.cost_nanos.map(Cost::from_nanos),
             ..Self::default()
         }
@@ -258,8 +263,11 @@ impl Home {
         let beginning = self.record.beginning(asked, fresh);
         if asked.previous.is_none() {
             // A first attempt, or one from scratch.
-            let Record { session, seen, tasks, .. } = std::mem::take(&mut self.record);
-            self.record = Record { session, seen, tasks, ..Record::default() };
+            let Record { session, seen, tasks, mut spent, .. } = std::mem::take(&mut self.record);
+            if matches!(beginning.session, SessionStart::New { .. }) {
+                spent.clear();
+            }
+            self.record = Record { session, seen, tasks, spent, ..Record::default() };
         }
         self.record.prompt = prompt;
         self.record.dialect = asked.dialect.to_owned();
@@ -291,6 +299,7 @@ impl Home {
         if self.record.session.as_deref() != Some(id) {
             self.record.session = Some(id.to_owned());
             self.record.begun = None;
+            self.record.spent.clear();
         }
         self.record.starts_new = false;
         self.save()?;
@@ -324,11 +333,16 @@ impl Home {
         self.count(elapsed)
     }
 
-    /// All usage is reported.
-    pub(super) fn has_reported(&mut self) -> io::Result<()> {
-        if self.record.seen.is_empty() {
-            return Ok(());
-        }
+    /// What was spent in the conversation and reported.
+    pub(super) fn spent(&self) -> Vec<Usage> {
+        self.record.spent.iter().cloned().map(Usage::from).collect()
+    }
+
+    /// This usage is reported, and with it all that was seen.
+    pub(super) fn has_reported(&mut self, usage: &Usage) -> io::Result<()> {
+        let mut spent = self.spent();
+        add_usage(&mut spent, usage);
+        self.record.spent = spent.iter().map(SeenUsage::from).collect();
         self.record.seen.clear();
         self.save()
     }
@@ -514,6 +528,25 @@ mod tests {
         home.has_session("s-1").and_then(|()| home.has_ended(FollowUp::StartNew)).expect("it is written");
         drop(home);
         assert!(beginning(&homes, &again).note.is_some_and(|note| note.contains("cannot be continued")));
+    }
+
+    #[test]
+    fn what_a_conversation_has_spent_goes_on_with_the_task_that_continues_it_and_ends_with_it() {
+        let (_folder, homes) = homes();
+        let usage = Usage { input_tokens: 5, reasoning_tokens: 2, ..Usage::default() };
+        let mut home = homes.open(&ASKED).expect("a home");
+        home.begin(&ASKED, "s-1".into()).and_then(|_| home.has_session("s-1")).expect("it is written");
+        home.has_reported(&usage).and_then(|()| home.has_reported(&usage)).expect("it is written");
+        drop(home);
+        let spent = |asked: &Asked<'_>| {
+            let mut home = homes.open(asked).expect("a home");
+            home.begin(asked, "s-2".into()).expect("it is written");
+            home.spent().iter().map(|one| (one.input_tokens, one.reasoning_tokens)).collect::<Vec<_>>()
+        };
+        let other = Asked { task: "U", given: Some("s-1"), ..ASKED };
+        assert_eq!(spent(&other), [(10, 4)], "a first attempt of the task that continues it");
+        assert_eq!(spent(&Asked { previous: Some("s-1"), ..other }), [(10, 4)], "and the next one");
+        assert_eq!(spent(&ASKED), [], "from scratch");
     }
 
     #[test]

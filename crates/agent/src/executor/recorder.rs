@@ -267,7 +267,7 @@ impl Recorder {
         let events = self.events.clone();
         if let EventBody::Usage(usage) = &body {
             add_usage(&mut self.spent, usage);
-            self.keep(Home::has_reported);
+            self.keep(|home| home.has_reported(usage));
         }
         if let EventBody::Session { id } = &body {
             self.session = Some(id.clone());
