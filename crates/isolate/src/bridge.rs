@@ -192,7 +192,6 @@ impl Run {
             "output" if text.len() > limits.output_bytes => self.stop(LimitCause::Output),
             "output" => self.settle(Settled::Output(Some(text.to_owned()))),
             "nothing" => self.settle(Settled::Output(None)),
-            "oversize" => self.stop(LimitCause::Output),
             "threw" => {
                 let thrown: ThrownError = from_json(text)?;
                 self.settle(Settled::Threw(thrown.bounded()))

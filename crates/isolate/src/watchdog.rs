@@ -19,6 +19,9 @@ const TICK: Duration = Duration::from_millis(5);
 /// Ticks without a running call before the thread waits for one.
 const IDLE_TICKS: u32 = 20;
 
+/// A stopped call whose thread gets no CPU time is waited for, up to this many times the patience.
+const STARVED: u32 = 20;
+
 /// A call that runs on although it was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeafCall {
@@ -62,13 +65,14 @@ struct Running {
     cpu_start: Option<Duration>,
     wall_limit: Duration,
     started: Instant,
-    /// When the watchdog first saw that the call is stopped.
-    stopped: Option<Instant>,
+    /// When the watchdog first saw that the call is stopped, and its CPU time then.
+    stopped: Option<(Instant, Option<Duration>)>,
     reported: bool,
 }
 
 impl Watchdog {
-    /// Starts the watchdog. A call that runs on for `patience` after it was stopped is reported, once.
+    /// Starts the watchdog. A call that runs on for `patience` after it was stopped is reported, once. The patience is CPU time of its
+    /// thread: on a busy machine, a call that would stop may wait long for a processor.
     ///
     /// # Errors
     /// When its thread cannot be started.
@@ -207,8 +211,13 @@ impl Running {
             }
         }
         let cause = self.signal.cause()?;
-        let stopped = *self.stopped.get_or_insert(now);
-        if self.reported || now.duration_since(stopped) < patience {
+        let (stopped, cpu_then) = *self.stopped.get_or_insert((now, cpu));
+        let waited = now.duration_since(stopped);
+        let ran_on = match (cpu, cpu_then) {
+            (Some(cpu), Some(then)) => cpu.saturating_sub(then),
+            (None, _) | (_, None) => waited,
+        };
+        if self.reported || (ran_on < patience && waited < patience * STARVED) {
             return None;
         }
         self.reported = true;

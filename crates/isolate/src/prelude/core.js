@@ -3,7 +3,7 @@
 //
 // A script may replace every builtin. What the core uses afterwards it takes from them first; the parts find what is there when they
 // are executed, so a script that replaces builtins changes what its own globals do.
-(function (host, part, outputLimit) {
+(function (host, part) {
   "use strict";
   const { stringify, parse } = JSON;
   const { defineProperty, getPrototypeOf } = Object;
@@ -92,7 +92,6 @@
       if (run !== state.run) return;
       const json = stringify(value);
       if (json === undefined) host("nothing", "");
-      else if (json.length > outputLimit) host("oversize", "");
       else host("output", json);
     };
     const work = new Promise((resolve) => resolve(handler(parse(payload), context(run, info))));

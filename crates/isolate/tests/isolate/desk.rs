@@ -14,6 +14,8 @@ use ostler_isolate::{
 #[derive(Default)]
 pub(crate) struct Desk {
     pub(crate) logs: RefCell<Vec<(Level, String)>>,
+    /// Called at each log line.
+    pub(crate) on_log: RefCell<Option<Box<dyn Fn()>>>,
     pub(crate) progress: RefCell<Vec<FunctionProgress>>,
     pub(crate) files: RefCell<Vec<(String, Vec<u8>)>>,
     /// Saved steps: JSON by name.
@@ -36,6 +38,9 @@ impl Desk {
 impl FunctionHost for Desk {
     fn log(&self, level: Level, line: &str) {
         self.logs.borrow_mut().push((level, line.to_owned()));
+        if let Some(act) = &*self.on_log.borrow() {
+            act();
+        }
     }
 
     fn progress(&self, progress: &FunctionProgress) {

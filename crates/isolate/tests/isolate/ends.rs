@@ -1,11 +1,12 @@
 //! Every way in which a call ends.
 
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ostler_isolate::{FunctionEnd, FunctionLimits, LimitCause};
+use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, Interrupter, LimitCause, Reuse};
 
-use crate::desk::{Output, call, output, run, run_in, worker};
+use crate::desk::{Desk, Output, call, output, run, run_in, worker};
 
 fn thrown(output: Output) -> (String, String) {
     match output {
@@ -138,60 +139,56 @@ fn wall_time_ends_a_call_that_waits() {
     }
 }
 
+/// Runs a function; when it logs a line, another thread acts on its interrupter.
+fn run_interrupted(body: &str, act: fn(&Interrupter)) -> Output {
+    let host = Rc::new(Desk::default());
+    let call = call("null", &host);
+    let interrupter = call.interrupter();
+    *host.on_log.borrow_mut() = Some(Box::new(move || {
+        let interrupter = interrupter.clone();
+        thread::spawn(move || act(&interrupter));
+    }));
+    let limits = FunctionLimits { cpu: Duration::from_secs(20), ..FunctionLimits::default() };
+    let module = format!("export default async function (payload, ctx) {{ {body} }}");
+    worker(limits, Reuse::Fresh).run(&FunctionSource::single("test.js", &module), call)
+}
+
 #[test]
 fn a_stop_from_another_thread_ends_a_loop_and_a_wait() {
-    for body in [
-        "console.log('up'); for (;;);",
-        "console.log('up'); await new Promise((done) => setTimeout(done, 20_000))",
-    ] {
-        let host = std::rc::Rc::default();
-        let call = call("null", &host);
-        let interrupter = call.interrupter();
-        let stopper = thread::spawn(move || interrupter.stop(LimitCause::Cancelled));
-        let limits = FunctionLimits { cpu: Duration::from_secs(20), ..FunctionLimits::default() };
-        let source = ostler_isolate::FunctionSource::single(
-            "test.js",
-            &format!("export default async () => {{ {body} }}"),
-        );
-        let output = worker(limits, ostler_isolate::Reuse::Fresh).run(&source, call);
-        assert_eq!(output, Err(FunctionEnd::Cancelled), "{body}");
-        stopper.join().expect("it does not panic");
+    let stop: fn(&Interrupter) = |interrupter| interrupter.stop(LimitCause::Cancelled);
+    assert_eq!(run_interrupted("console.log('up'); for (;;);", stop), Err(FunctionEnd::Cancelled));
+    // Often enough that some stops come before the wait, and some in it.
+    let started = Instant::now();
+    for _ in 0..30 {
+        let waits = "console.log('up'); await new Promise((done) => setTimeout(done, 60_000))";
+        assert_eq!(run_interrupted(waits, stop), Err(FunctionEnd::Cancelled));
     }
+    assert!(started.elapsed() < Duration::from_secs(25), "a stop did not wake the call");
 }
 
 #[test]
 fn a_cancellation_aborts_the_signal_and_the_function_decides() {
     let waits = "const aborted = new Promise((done) => ctx.signal.addEventListener('abort', done)); \
-                 const timer = setTimeout(() => {}, 20_000); await aborted; clearTimeout(timer);";
+                 const timer = setTimeout(() => {}, 20_000); console.log('up'); await aborted; clearTimeout(timer);";
     for (rest, expected) in [
         ("return 'saved'", Ok(Some(r#""saved""#.to_owned()))),
         ("ctx.signal.throwIfAborted()", Err(FunctionEnd::Cancelled)),
     ] {
-        let host = std::rc::Rc::default();
-        let call = call("null", &host);
-        let interrupter = call.interrupter();
-        let canceller = thread::spawn(move || interrupter.cancel());
-        let source = ostler_isolate::FunctionSource::single(
-            "test.js",
-            &format!("export default async function (payload, ctx) {{ {waits} {rest} }}"),
-        );
-        let output = worker(FunctionLimits::default(), ostler_isolate::Reuse::Fresh).run(&source, call);
-        assert_eq!(output, expected, "{rest}");
-        canceller.join().expect("it does not panic");
+        assert_eq!(run_interrupted(&format!("{waits} {rest}"), Interrupter::cancel), expected, "{rest}");
     }
 }
 
 #[test]
 fn a_cancellation_while_modules_are_loaded_is_not_lost() {
-    let host = std::rc::Rc::default();
+    let host = Rc::new(Desk::default());
     let call = call("null", &host);
     call.interrupter().cancel();
-    let source = ostler_isolate::FunctionSource::single(
+    let source = FunctionSource::single(
         "test.js",
         "await new Promise((done) => setTimeout(done, 1)); \
          export default async (payload, ctx) => { const timer = setTimeout(() => {}, 20_000); \
          await new Promise((done) => ctx.signal.addEventListener('abort', done)); clearTimeout(timer); return ctx.signal.aborted }",
     );
-    let output = worker(FunctionLimits::default(), ostler_isolate::Reuse::Fresh).run(&source, call);
+    let output = worker(FunctionLimits::default(), Reuse::Fresh).run(&source, call);
     assert_eq!(output, Ok(Some("true".to_owned())));
 }

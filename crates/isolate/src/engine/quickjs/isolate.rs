@@ -203,7 +203,6 @@ fn run_prelude(ctx: &Ctx<'_>, bridge: &Rc<Bridge>) -> Result<Persistent<Function
 
 fn make_entry<'js>(ctx: &Ctx<'js>, bridge: &Rc<Bridge>) -> rquickjs::Result<Function<'js>> {
     let bridge = Rc::clone(bridge);
-    let output_bytes = bridge.limits().output_bytes as f64;
     let host = Function::new(ctx.clone(), move |ctx: Ctx<'js>, op: String, text: String| {
         bridge.host(&op, &text).map_err(|message| Exception::throw_type(&ctx, &message))
     })?;
@@ -211,7 +210,7 @@ fn make_entry<'js>(ctx: &Ctx<'js>, bridge: &Rc<Bridge>) -> rquickjs::Result<Func
         let source = prelude::part(&name).ok_or_else(|| Exception::throw_type(&ctx, "no such part"))?;
         evaluated(&ctx, &name, source)
     })?;
-    evaluated(ctx, "core", prelude::CORE)?.call((host, part, output_bytes))
+    evaluated(ctx, "core", prelude::CORE)?.call((host, part))
 }
 
 /// The function that a part of the prelude is.

@@ -10,7 +10,7 @@
 //!   `rust-alloc` of rquickjs. An allocation that fails throws `InternalError: out of memory`, or `null` when there is no memory for the
 //!   error: so an uncaught `null` is classed as memory (`bombs.rs`).
 //! - **A context must not be created under a memory limit**: rquickjs ignores that an intrinsic could not be added. The limit is set
-//!   when the prelude has run (`memory.rs`).
+//!   when the prelude has run (`crossing.rs`).
 //! - **Bytecode is trusted like native code**, so none is loaded: sources are parsed for each isolate.
 
 mod isolate;
