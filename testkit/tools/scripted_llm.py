@@ -268,6 +268,9 @@ class Server(BaseHTTPRequestHandler):
         status, of_anthropic, of_openai = REFUSALS[refused]
         if refused == "usage_limit":
             of_openai = {**of_openai, "resets_at": end, "resets_in_seconds": max(0, end - int(time.time()))}
+        if refused == "unauthorized":
+            # An agent that tries again takes its time, so that a busy machine can stop it before.
+            headers = {**headers, "retry-after": "20"}
         log(event="answered", number=number, status=status, input_tokens=0, output_tokens=0, whole=True)
         value = {"type": "error", "error": of_anthropic, "request_id": f"req_{number}"} if is_anthropic else {"error": of_openai}
         try:

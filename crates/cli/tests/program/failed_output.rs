@@ -45,7 +45,7 @@ fn results_and_exports_have_the_stdout_and_the_exit_code_of_failures() {
     let job = place.json(["job", "ls"])[1]["id"].as_str().expect("an id").to_owned();
     let csv = place.done(["job", "export", &job, "--csv"]);
     assert!(csv.lines().next().is_some_and(|head| head.contains(",task,exit_code,")), "{csv}");
-    assert!(csv.contains("got 3") && csv.trim_end().ends_with(",3,,,,,"), "{csv}");
+    assert!(csv.contains("got 3") && csv.trim_end().ends_with(",3,,,,,,"), "{csv}");
 }
 
 #[test]
