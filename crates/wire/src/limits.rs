@@ -303,7 +303,13 @@ impl ThrottleView {
     #[must_use]
     pub fn all(survey: &Survey, only: Option<&str>) -> Vec<Self> {
         let wanted = |queue: &str| only.is_none_or(|only| only == queue);
-        let queues = survey.queues.iter().filter(|record| wanted(&record.name)).flat_map(|record| {
+        // The limits of a pool close the queues of its jobs too, also of those that are over.
+        let is_over = |record: &QueueRecord| {
+            let mut lanes = survey.lanes.iter().filter(|lane| lane.queue == record.name);
+            record.settings.pool.is_some() && lanes.all(|lane| lane.counts.queued == 0)
+        };
+        let wanted_queues = survey.queues.iter().filter(|record| wanted(&record.name) && !is_over(record));
+        let queues = wanted_queues.flat_map(|record| {
             let paused = record.settings.paused.is_some().then(|| Self::paused(&record.name));
             paused.into_iter().chain(record.shut.map(|shut| Self::new(&record.name, None, shut)))
         });

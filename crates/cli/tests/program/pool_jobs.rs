@@ -347,6 +347,12 @@ fn the_rate_of_a_pool_is_for_all_its_jobs_together_whether_a_node_is_up_or_not()
     place.done(over(&["--detach"], &["d"]));
     until("the other job waits, too", || throttled() == 2);
     assert_eq!(runs(&place).len(), 2);
+    let held = place.json(["stats"])["held"].clone();
+    assert_eq!(
+        held.as_array().map(Vec::len),
+        Some(3),
+        "the pool and its jobs, but not the completed one: {held}"
+    );
 }
 
 // ---- budgets ----
