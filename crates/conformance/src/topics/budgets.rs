@@ -79,7 +79,8 @@ async fn add(s: &Scene, count: usize) -> Vec<TaskId> {
     ids
 }
 
-async fn claim_in(
+/// Claims tasks of a queue: their leases, and when there may be more.
+pub(super) async fn claim_in(
     store: &dyn Store,
     node: SessionId,
     queue: &str,

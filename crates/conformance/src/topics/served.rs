@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{
-    BreakerPolicy, BreakerState, Closed, ErrorClass, Outcome, Rate, SessionId, Timestamp, Trip, Wait,
-};
+use ostler_core::{BreakerPolicy, BreakerState, Closed, ErrorClass, Outcome, Rate, SessionId, Trip, Wait};
 
 use super::super::scene::{Scene, failure, heard, one};
+use super::budgets::claim_in;
 use super::holds::too_many;
 use super::runner::cases;
-use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange};
+use ostler_store::calls::{Kinds, QueueChange};
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::views::QueueRecord;
 use ostler_store::{Lease, Store};
@@ -61,24 +60,8 @@ fn rate(amount: u64) -> QueueChange {
     QueueChange::Rate(vec![Rate { amount, per: SECOND, burst: amount }])
 }
 
-/// Claims up to ten tasks of a queue: their leases, and when there may be more.
-async fn claim(
-    store: &dyn Store,
-    node: SessionId,
-    queue: &str,
-    limit: usize,
-) -> (Vec<Lease>, Option<Timestamp>) {
-    let claim = Claim { session: node, queue: queue.to_owned(), kinds: Kinds::Any, limit };
-    match store.claim(claim).await.expect("a claim is answered") {
-        ClaimAnswer::Tasks { tasks, next } => {
-            (tasks.into_iter().map(|claimed| claimed.lease).collect(), next)
-        }
-        ClaimAnswer::SessionEnded => panic!("the session is alive"),
-    }
-}
-
 async fn take(s: &Scene, node: SessionId, queue: &str, limit: usize) -> Vec<Lease> {
-    claim(s.store.as_ref(), node, queue, limit).await.0
+    claim_in(s.store.as_ref(), node, queue, limit).await.0
 }
 
 async fn record(s: &Scene, queue: &str) -> QueueRecord {
@@ -93,9 +76,9 @@ async fn backlog(s: &Scene, queue: &str) -> usize {
 async fn a_rate_of_a_pool_is_for_all_queues_that_it_serves(s: &Scene) {
     let node = served(s, rate(5)).await;
     assert_eq!(take(s, node, JOBS[0], 3).await.len(), 3);
-    let (rest, next) = claim(s.store.as_ref(), node, JOBS[1], 10).await;
+    let (rest, next) = claim_in(s.store.as_ref(), node, JOBS[1], 10).await;
     assert_eq!((rest.len(), next), (2, Some(s.in_ms(200))));
-    assert_eq!(claim(s.store.as_ref(), node, POOL, 10).await, (vec![], Some(s.in_ms(200))));
+    assert_eq!(claim_in(s.store.as_ref(), node, POOL, 10).await, (vec![], Some(s.in_ms(200))));
     let shut = Some(Closed { why: Wait::RateLimited, until: Some(s.in_ms(200)) });
     for queue in [POOL, JOBS[0], JOBS[1]] {
         assert_eq!(record(s, queue).await.shut, shut, "{queue}");
@@ -132,7 +115,7 @@ async fn places_of_a_pool_are_shared(s: &Scene) {
     for queue in [POOL, JOBS[1]] {
         assert_eq!(record(s, queue).await.shut, full, "{queue}");
         assert_eq!(backlog(s, queue).await, 0, "{queue}");
-        assert_eq!(claim(s.store.as_ref(), node, queue, 10).await, (vec![], None), "{queue}");
+        assert_eq!(claim_in(s.store.as_ref(), node, queue, 10).await, (vec![], None), "{queue}");
     }
 }
 
@@ -173,7 +156,7 @@ async fn failures_anywhere_open_the_breaker_of_the_pool(s: &Scene) {
     assert_eq!(record(s, POOL).await.breaker, Some(BreakerState::Open { until }));
     assert_eq!(record(s, JOBS[0]).await.breaker, None, "it has none of its own");
     for queue in [POOL, JOBS[0], JOBS[1]] {
-        assert_eq!(claim(s.store.as_ref(), node, queue, 10).await, (vec![], Some(until)), "{queue}");
+        assert_eq!(claim_in(s.store.as_ref(), node, queue, 10).await, (vec![], Some(until)), "{queue}");
     }
 }
 
@@ -193,7 +176,7 @@ async fn too_many_requests_in_a_served_queue_hold_the_pool(s: &Scene) {
     let until = s.in_ms(50);
     run(s, node, JOBS[0], too_many(50)).await;
     for queue in [POOL, JOBS[0], JOBS[1]] {
-        assert_eq!(claim(s.store.as_ref(), node, queue, 10).await, (vec![], Some(until)), "{queue}");
+        assert_eq!(claim_in(s.store.as_ref(), node, queue, 10).await, (vec![], Some(until)), "{queue}");
     }
     assert_eq!(record(s, POOL).await.held_until, Some(until));
     assert_eq!(record(s, JOBS[0]).await.held_until, None);
@@ -234,12 +217,12 @@ async fn two_stores_never_pass_the_places_of_a_pool(s: &Scene) {
     let node = served(s, QueueChange::Concurrency(Some(3))).await;
     let stores: [Arc<dyn Store>; 2] = [Arc::clone(&s.store), s.fixture.second().await];
     let (one, two) = tokio::join!(
-        claim(stores[0].as_ref(), node, JOBS[0], 10),
-        claim(stores[1].as_ref(), node, JOBS[1], 10)
+        claim_in(stores[0].as_ref(), node, JOBS[0], 10),
+        claim_in(stores[1].as_ref(), node, JOBS[1], 10)
     );
     assert_eq!(one.0.len() + two.0.len(), 3);
     for lease in one.0.into_iter().chain(two.0) {
         s.finish(lease, Outcome::Success).await;
     }
-    assert_eq!(claim(stores[1].as_ref(), node, JOBS[1], 10).await.0.len(), 3);
+    assert_eq!(claim_in(stores[1].as_ref(), node, JOBS[1], 10).await.0.len(), 3);
 }
