@@ -23,7 +23,7 @@ pub use leftovers::{Leftover, LeftoverKeeper, StoreMark, WhyKept};
 pub use ostler_exec::Resources;
 pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
-    PoolSpec, SpecObject, TaskBudgets, WritablePath,
+    PoolSpec, SpecObject, TakesPrompts, TaskBudgets, WritablePath,
 };
 pub use section::{ConfigReader, FoundValue, SecretValues, Section, nearest};
 pub use state_folder::state_folder;

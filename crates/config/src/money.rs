@@ -1,25 +1,11 @@
 //! Money in a config and on the command line: `"$3"`, `"$0.25"`, or `0.25`.
 
-use ostler_core::Cost;
-
-/// The largest amount: a million dollars.
-const MAX_USD: f64 = 1e6;
-
-/// Parses an amount of US dollars.
-///
-/// # Errors
-/// A sentence with examples.
-pub fn parse(text: &str) -> Result<Cost, String> {
-    let number = text.trim().strip_prefix('$').unwrap_or(text.trim());
-    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let usd = number.parse::<f64>().ok().filter(|usd| plain && *usd <= MAX_USD);
-    usd.and_then(Cost::from_usd).ok_or_else(|| {
-        "expected an amount in US dollars such as $5, $0.25 or 0.25, up to $1000000".to_owned()
-    })
-}
+pub use ostler_core::parse_usd as parse;
 
 #[cfg(test)]
 mod tests {
+    use ostler_core::Cost;
+
     use super::*;
 
     #[test]

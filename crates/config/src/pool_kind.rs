@@ -142,6 +142,13 @@ pub struct WritablePath<'a> {
     pub path: &'a Path,
 }
 
+/// Whether the payload of a task may be a prompt: then `ostler run` can submit to the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakesPrompts {
+    Yes,
+    No,
+}
+
 /// Whether tasks may be claimed before a worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAhead {
@@ -210,6 +217,11 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
     /// The account whose limits its work uses, if the pool's key `account` does not name one.
     fn account(&self) -> Option<String> {
         None
+    }
+
+    /// Whether its tasks are prompts, as those of agents are.
+    fn takes_prompts(&self) -> TakesPrompts {
+        TakesPrompts::No
     }
 
     fn claim_ahead(&self) -> ClaimAhead {

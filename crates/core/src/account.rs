@@ -3,6 +3,7 @@
 //!
 //! A usage limit closes the account until it resets. Throttling ("too many requests" while there is allowance left) lowers a window
 //! of leased tasks by half, once for all attempts that were in flight, and successes widen it again, until it is as wide as the cap.
+//! A provider that says with its answers how many more requests it lets through sets the window itself.
 //! A store persists an [`Account`] by its name, asks it in the transaction that claims, and reports the ends of attempts to it.
 
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct AccountHold {
 pub struct AccountWindow {
     /// In thousandths of a task.
     pub milli: u64,
-    /// When it was last lowered. An attempt that began before does not lower it again.
+    /// When it was last lowered, or set by the provider. An attempt that began before neither lowers nor widens it.
     pub lowered_at: Timestamp,
 }
 
@@ -74,7 +75,7 @@ pub struct AccountEnd<'a> {
     pub reading: Option<&'a AccountReading>,
 }
 
-/// A change of an account by a user, or by the config of a node.
+/// A change of an account: by a user, by the config of a node, or by what a provider says with an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountChange {
     /// Nothing starts before this time, or before a release. The later of two holds counts.
@@ -83,6 +84,8 @@ pub enum AccountChange {
     Release,
     /// The maximum number of leased tasks, over all queues and nodes; `None`: no limit.
     Cap(Option<u32>),
+    /// The provider lets this many more requests through for now. The window follows: down at once, up by doubling.
+    Allowance(u32),
 }
 
 impl Account {
@@ -122,7 +125,7 @@ impl Account {
                 self.hold(Some(until), end.why.unwrap_or("usage limit reached"), now);
             }
             Effect::HoldUntil(_) => self.lower(end.began, in_flight, now),
-            Effect::BreakerSuccess => self.raise(in_flight),
+            Effect::BreakerSuccess => self.raise(end.began, in_flight),
             Effect::None | Effect::BreakerFailure | Effect::PauseQueue | Effect::PauseForBudget => {}
         }
         if let Some(reading) = end.reading {
@@ -137,6 +140,7 @@ impl Account {
             AccountChange::Hold { until, why } => self.hold(*until, why, now),
             AccountChange::Release => self.hold = None,
             AccountChange::Cap(cap) => self.cap = *cap,
+            AccountChange::Allowance(requests) => self.allow(*requests, now),
         }
         self.forget_over(now);
     }
@@ -182,17 +186,29 @@ impl Account {
         self.window = Some(AccountWindow { milli, lowered_at: now });
     }
 
-    /// Widens the window by one place for each window of successes, while at least half of it is in use.
-    fn raise(&mut self, in_flight: u64) {
+    /// Widens the window by one place for each window of successes, while at least half of it is in use. A success of an attempt that
+    /// began before the window was set says nothing about it.
+    fn raise(&mut self, began: Option<Timestamp>, in_flight: u64) {
         let Some(window) = &mut self.window else { return };
-        if in_flight * PLACE * 2 < window.milli {
+        let is_old = began.is_some_and(|began| began < window.lowered_at);
+        if is_old || in_flight * PLACE * 2 < window.milli {
             return;
         }
         window.milli += PLACE * PLACE / window.milli.max(PLACE);
+        self.forget_wide_window();
+    }
+
+    /// Sets the window to what the provider allows, and at least to one place, so that its next answer is seen.
+    fn allow(&mut self, requests: u32, now: Timestamp) {
+        let allowed = u64::from(requests.clamp(1, MAX_ACCOUNT_WINDOW)) * PLACE;
+        let milli = self.window.map_or(allowed, |window| allowed.min(window.milli * 2));
+        self.window = Some(AccountWindow { milli, lowered_at: now });
+        self.forget_wide_window();
+    }
+
+    fn forget_wide_window(&mut self) {
         let most = u64::from(self.cap.unwrap_or(MAX_ACCOUNT_WINDOW)) * PLACE;
-        if window.milli >= most {
-            self.window = None;
-        }
+        self.window = self.window.filter(|window| window.milli < most);
     }
 
     fn forget_over(&mut self, now: Timestamp) {
@@ -280,6 +296,32 @@ mod tests {
             account.ended(&success, 3, at(13));
         }
         assert_eq!((account.window, account.most()), (None, Some(4)));
+    }
+
+    #[test]
+    fn the_window_is_what_the_provider_allows_at_once_and_doubles_on_its_way_up() {
+        let mut account = Account::default();
+        let allow = |account: &mut Account, requests, now| {
+            account.apply(&AccountChange::Allowance(requests), at(now));
+            account.most()
+        };
+        assert_eq!(allow(&mut account, 4_000, 1), None, "no window is needed");
+        assert_eq!(allow(&mut account, 5, 2), Some(5));
+        // Attempts that began before say nothing about the window.
+        for _ in 0..20 {
+            account.ended(&end(Effect::BreakerSuccess, 1), 5, at(3));
+        }
+        assert_eq!(account.most(), Some(5));
+        assert_eq!(allow(&mut account, 0, 4), Some(1), "one asks whether there is more");
+        assert_eq!(allow(&mut account, 7, 5), Some(2));
+        assert_eq!(allow(&mut account, 7, 6), Some(4));
+        assert_eq!(allow(&mut account, 7, 7), Some(7));
+        for now in 8..13 {
+            allow(&mut account, 4_000, now);
+        }
+        assert_eq!(account.most(), Some(224));
+        assert_eq!(allow(&mut account, 4_000, 13), None);
+        assert_eq!(account, Account::default());
     }
 
     #[test]

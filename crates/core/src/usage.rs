@@ -137,6 +137,22 @@ pub fn add_usage(sums: &mut Vec<Usage>, new: &Usage) {
     }
 }
 
+/// The largest amount that people may write: a million dollars.
+const MAX_USD: f64 = 1e6;
+
+/// Parses an amount of US dollars: `$3`, `$0.25` or `0.25`.
+///
+/// # Errors
+/// A sentence with examples.
+pub fn parse_usd(text: &str) -> Result<Cost, String> {
+    let number = text.trim().strip_prefix('$').unwrap_or(text.trim());
+    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let usd = number.parse::<f64>().ok().filter(|usd| plain && *usd <= MAX_USD);
+    usd.and_then(Cost::from_usd).ok_or_else(|| {
+        "expected an amount in US dollars such as $5, $0.25 or 0.25, up to $1000000".to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

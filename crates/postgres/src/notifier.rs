@@ -26,7 +26,7 @@ use crate::pools::Pools;
 const SPACING: Duration = Duration::from_millis(5);
 /// The same for changes.
 const CHANGES_SPACING: Duration = Duration::from_millis(20);
-/// How long an announced watcher is told about changes. It announces itself again before that.
+/// How long an announced watcher is notified of changes. It announces itself again before that.
 const WATCHED_FOR: Duration = Duration::from_secs(6);
 /// How long commits carry no notification after the server has refused one.
 const HELD_BACK: Duration = Duration::from_secs(60);

@@ -12,6 +12,7 @@ use ostler_store::{Bounds, Clock, LeaseRef, Store};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use crate::account_writer::account_feed;
 use crate::config::{MemoryGauge, PoolConfig, StartMode};
 use crate::event_writer::write_events;
 use crate::finisher::Finisher;
@@ -58,6 +59,8 @@ pub(crate) struct AttemptEnding {
 
 /// How late an executor may answer before its attempt is given up.
 const SLACK: Duration = Duration::from_millis(500);
+/// How long the worker of a failed attempt waits until its report is written: a store that is away must not hold up a drain.
+const MAX_REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// Runs one attempt. `None`: it was given up in the meantime and has already been reported.
 pub(crate) async fn run(
@@ -120,8 +123,10 @@ pub(crate) async fn run(
     let steps = Steps::kept(Arc::new(step_store));
     let tasks = TaskCalls::to(Arc::new(desk));
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
+    let account = account_feed(&context.store, &context.pool.settings);
+    let lost_signal = signals.lost;
     let control =
-        Control { cancel, lost: signals.lost, steps, tasks, breakers, span, ..Control::new(sender) };
+        Control { cancel, lost: lost_signal, steps, tasks, breakers, account, span, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage, reading } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.
@@ -146,6 +151,11 @@ pub(crate) async fn run(
     let (report, ended) = entrusted.report(outcome, output, context.clock.now());
     let report = Report { reading, ..report };
     context.finisher.report(report, ended).await;
+    if let Ending::Failed(_) = ending {
+        // A failure may close a gate: the worker takes nothing more that the gate would have kept back. A success closes none, and
+        // its worker goes on at once.
+        let _ = tokio::time::timeout(MAX_REPORT_WAIT, context.finisher.written_so_far()).await;
+    }
     Some(AttemptEnding { task: lease.task, ending, slot, took, suspect, shortage })
 }
 

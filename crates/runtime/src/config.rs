@@ -250,6 +250,16 @@ pub struct NodeConfig {
     pub presence: Option<Presence>,
     /// Notified when the store becomes unusable and when it is back. Notifications that find the channel full are dropped.
     pub store_news: Option<mpsc::Sender<StoreNews>>,
+    /// Whether the owner of the node serves metrics of it and of the store.
+    pub metrics: MetricsService,
+}
+
+/// Whether metrics of a node are served. Other nodes know it: one of those that serve them exports what the store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsService {
+    #[default]
+    Absent,
+    Served,
 }
 
 impl NodeConfig {
@@ -268,6 +278,7 @@ impl NodeConfig {
             memory: Arc::new(|| MemoryPressure::Free),
             presence: None,
             store_news: None,
+            metrics: MetricsService::Absent,
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ostler_core::SessionId;
 use ostler_exec::LivenessHolder;
 use ostler_store::calls::Renewed;
-use ostler_store::node_commands::{NodeCommand, NumberedCommand};
+use ostler_store::node_commands::{NodeAnswer, NodeCommand, NumberedCommand, Reply};
 use ostler_store::{Clock, Lease, LeaseRef, Store, Wakeups};
 use tokio::sync::mpsc;
 
@@ -24,7 +24,7 @@ use crate::finisher::Finisher;
 use crate::leases::StopReason;
 use crate::lifecycle::{NodeLifecycle, NodeState};
 use crate::orphans::Orphans;
-use crate::recycler::RecycleRequest;
+use crate::recycler::CommandRequest;
 use crate::sizes::Sizes;
 
 /// Upper bound on how late a node receives a cancel or node command, whatever its heartbeat: the store sends a control
@@ -50,8 +50,8 @@ pub(crate) struct LeaseKeeper {
     pub(crate) finisher: Finisher,
     /// Ends the work if this thread cannot.
     pub(crate) guard: Option<Arc<dyn LivenessHolder>>,
-    /// Receives recycle commands.
-    pub(crate) recycles: mpsc::Sender<RecycleRequest>,
+    /// Receives recycle commands, and replies.
+    pub(crate) requests: mpsc::Sender<CommandRequest>,
 }
 
 impl LeaseKeeper {
@@ -129,12 +129,20 @@ impl LeaseKeeper {
         match command {
             // The node's owner observes the state and drains it with a timeout of its choice.
             NodeCommand::Drain => self.lifecycle.drain(),
+            NodeCommand::Resume => {
+                let answer = NodeAnswer::Resume(self.lifecycle.resume());
+                self.request(CommandRequest::Reply(Reply { number, answer }));
+            }
             NodeCommand::Resize { pool, min, max } => self.sizes.resize(&pool, min, max),
-            // The channel has room for all commands that a node can have. Never blocks: the heartbeat must go on.
             NodeCommand::Recycle { pool, who } => {
-                drop(self.recycles.try_send(RecycleRequest { number, pool, who }));
+                self.request(CommandRequest::Recycle { number, pool, who });
             }
         }
+    }
+
+    /// The channel has room for all commands that a node can have. Never blocks: the heartbeat must go on.
+    fn request(&self, request: CommandRequest) {
+        drop(self.requests.try_send(request));
     }
 }
 

@@ -21,6 +21,7 @@
 //!   of each store call there.
 //! - `telemetry/mod.rs`: every `tracing` event, and the counters. `breaker_watch.rs`: notices breakers that open and close.
 
+mod account_writer;
 mod attempt;
 mod breaker_watch;
 mod call_breakers;
@@ -60,12 +61,12 @@ mod worker_sets;
 mod workers;
 
 pub use config::{
-    InvalidConfig, LeaseTimes, MemoryGauge, NodeConfig, PoolConfig, PoolSize, Prefetch, StartMode, TakeOver,
-    Unclassed,
+    InvalidConfig, LeaseTimes, MemoryGauge, MetricsService, NodeConfig, PoolConfig, PoolSize, Prefetch,
+    StartMode, TakeOver, Unclassed,
 };
 pub use lifecycle::NodeState;
 pub use node::{Drained, Ids, Node, NodeDeps, StartError, Stopper};
-pub use node_handle::NodeHandle;
+pub use node_handle::{DrainWait, NodeHandle};
 pub use ostler_schedule::{BadScheduleSpec, Interval, PlannedSchedule, ScheduleSpec, local_timezone};
 pub use outbox::EndListener;
 pub use pool_requests::AddPoolError;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{InvalidConfig, NodeConfig};
 use crate::finisher::{Finisher, ReportCount};
 use crate::handler_runtime::HandlerRuntimes;
-use crate::lifecycle::NodeLifecycle;
+use crate::lifecycle::{Leaving, NodeLifecycle};
 use crate::node_handle::NodeHandle;
 use crate::node_thread::NodeThread;
 use crate::pool_requests::MAX_REQUESTS;
@@ -166,11 +166,14 @@ impl Node {
         self.handle.clone()
     }
 
-    /// Takes no more work, waits for running attempts, and hands the rest back after `timeout`. Nothing is lost, and no
-    /// attempt counts as a failure.
+    /// Takes no more work, waits for running attempts, hands the rest back after `timeout`, and ends. Nothing is lost, and no
+    /// attempt counts as a failure. This cannot be taken back; see [`NodeHandle::begin_drain`] for a drain that can.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        self.handle.telemetry.node_draining(timeout, self.handle.running());
-        self.handle.lifecycle.drain();
+        let running = self.handle.running();
+        // After a drain that could be taken back, there is only news if it has not ended everything.
+        if self.handle.lifecycle.leave() == Leaving::No || running > 0 {
+            self.handle.telemetry.node_draining(timeout, running);
+        }
         self.sessions.wish.send_replace(Some(timeout));
         match self.sessions.supervisor.take() {
             Some(supervisor) => supervisor.await.unwrap_or_default(),
@@ -205,6 +208,11 @@ impl Stopper {
     /// way, this applies to the next one.
     pub fn stop_now(&self) {
         self.0.cancel();
+    }
+
+    /// Waits for an immediate stop.
+    pub(crate) async fn stopped(&self) {
+        self.0.cancelled().await;
     }
 }
 

@@ -1,15 +1,17 @@
-//! Handles to a running node: what can be asked of it, and pools that come and go.
+//! Handles to a running node: what can be asked of it, drains that can be taken back, and pools that come and go.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ostler_core::{SessionId, TaskId};
 use ostler_store::Store;
+use ostler_store::node_commands::ResumeAnswer;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::config::{InvalidConfig, PoolConfig, TakeOver};
 use crate::finisher::ReportCount;
-use crate::lifecycle::{NodeLifecycle, NodeState};
+use crate::lifecycle::{Leaving, NodeLifecycle, NodeState};
 use crate::node::{Drained, Stopper};
 use crate::pool_requests::{AddPoolError, PoolRequest};
 use crate::session::{Join, bring_settings};
@@ -18,6 +20,22 @@ use crate::sizes::Sizes;
 use crate::store_health::StoreHealth;
 use crate::telemetry::Telemetry;
 use crate::workers::{Reservation, WorkerSet};
+
+/// How often a draining node is checked for work that has ended without a report.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How the wait of a drain that can be taken back ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainWait {
+    /// Nothing runs any more, the time has passed, or the drain has become final: the owner ends the node with
+    /// [`Node::drain`](crate::Node::drain).
+    Over {
+        /// What is left of the time.
+        left: Duration,
+    },
+    /// The drain was taken back: the node claims tasks again.
+    TakenBack,
+}
 
 /// A handle to a running node. Clones refer to the same node, and do not keep it alive.
 #[derive(Clone)]
@@ -41,10 +59,58 @@ impl NodeHandle {
         self.present.session()
     }
 
-    /// Watches the lifecycle state. A drain command shows up here; the owner of the node then drains it.
+    /// Watches the lifecycle state. A drain command shows up here: the owner of the node then waits with [`drained`](Self::drained), and
+    /// drains the node unless the drain is taken back.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<NodeState> {
         self.lifecycle.watch()
+    }
+
+    /// Begins a drain that can be taken back: claims no more tasks, and hands back those without a worker. Running attempts go on, and
+    /// workers stay. A drain command has the same effect.
+    pub fn begin_drain(&self) {
+        self.lifecycle.drain();
+    }
+
+    /// Takes a drain back, by [`begin_drain`](Self::begin_drain) or by command, unless it is final: the node claims tasks again.
+    #[must_use]
+    pub fn resume(&self) -> ResumeAnswer {
+        self.lifecycle.resume()
+    }
+
+    /// Waits, during a drain that can be taken back, until nothing runs here, or for as long as `timeout`. Ends nothing.
+    pub async fn drained(&self, timeout: Duration) -> DrainWait {
+        let began = Instant::now();
+        let mut is_announced = false;
+        let (mut leaving, mut ends) = (self.lifecycle.leaving(), self.reports.subscribe());
+        loop {
+            ends.mark_unchanged();
+            let left = timeout.saturating_sub(began.elapsed());
+            let leaving_now = *leaving.borrow_and_update();
+            match leaving_now {
+                Leaving::Revocable if is_announced => {}
+                Leaving::Revocable => {
+                    is_announced = true;
+                    self.telemetry.node_draining(timeout, self.running());
+                }
+                Leaving::No => {
+                    if is_announced {
+                        self.telemetry.node_resumed();
+                    }
+                    return DrainWait::TakenBack;
+                }
+                Leaving::ForGood => return DrainWait::Over { left },
+            }
+            if left.is_zero() || self.occupied() == 0 {
+                return DrainWait::Over { left };
+            }
+            tokio::select! {
+                _ = ends.changed() => {}
+                _ = leaving.changed() => {}
+                () = self.stopper.stopped() => return DrainWait::Over { left },
+                () = tokio::time::sleep(LOOK.min(left)) => {}
+            }
+        }
     }
 
     /// Changes whenever this node has written outcomes: a hint to query again.

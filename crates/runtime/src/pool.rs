@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{PoolContext, give_back, give_up};
 use crate::config::{PoolConfig, PoolSize, Prefetch};
-use crate::lifecycle::{NodeLifecycle, NodeState};
+use crate::lifecycle::{Leaving, NodeLifecycle, NodeState};
 use crate::node::{Drained, Ids};
 use crate::worker_loop;
 use crate::workers::{ClaimedTask, SetLoad, WorkerSet};
@@ -128,13 +128,21 @@ impl Pool {
     }
 
     /// Claims and runs until the node drains, or the pool is removed, and the last attempt has ended. Returns what happened to the attempts that
-    /// were running when the drain began.
+    /// were running when the drain began. While a drain can still be taken back, the workers stay.
     pub(crate) async fn serve(mut self) -> Drained {
-        let mut state = self.lifecycle.watch();
+        let (mut state, mut leaving) = (self.lifecycle.watch(), self.lifecycle.leaving());
+        let mut before = NodeState::Running;
         let mut stops = self.context.held.stops();
         let mut wakeups: Wakeups = self.context.store.wakeups();
         loop {
-            let now = self.state(*state.borrow_and_update());
+            state.mark_unchanged();
+            leaving.mark_unchanged();
+            let (node, may_resume) = self.lifecycle.now_and_leaving();
+            let now = self.state(node);
+            if (before, now) == (NodeState::Draining, NodeState::Running) {
+                self.workers.forget_drained();
+            }
+            before = now;
             self.give_up_overdue().await;
             let look = match now {
                 NodeState::Running => {
@@ -147,6 +155,10 @@ impl Pool {
                     let look = self.count_backlog(look).await;
                     self.scale();
                     look
+                }
+                NodeState::Draining if may_resume == Leaving::Revocable && !self.ending.is_cancelled() => {
+                    self.give_back(self.workers.take_back(0)).await;
+                    ClaimResult::Filled
                 }
                 NodeState::Draining | NodeState::Fenced | NodeState::Ended => {
                     self.workers.close();
@@ -172,7 +184,8 @@ impl Pool {
                 _ = stops.changed() => self.give_back(self.workers.take_stopped()).await,
                 Ok(()) = self.size.changed() => self.resize().await,
                 _ = state.changed() => {}
-                () = ending.cancelled(), if now == NodeState::Running => {}
+                _ = leaving.changed() => {}
+                () = ending.cancelled(), if !ending.is_cancelled() => {}
             }
         }
     }

@@ -93,7 +93,7 @@ impl NodeSession {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ttl: config.lease.ttl,
-            settings: settings_conflict::text(&config.pools),
+            settings: settings_conflict::session_text(config),
         };
         if store.join(node).await? == Fenced::Lost {
             return Err(StartError::NotNew);
@@ -119,7 +119,7 @@ impl NodeSession {
         let SessionDeps { parts, config, lifecycle, finisher, sizes, stages: _, telemetry } = deps;
         let NodeDeps { store, clock, ids } = parts;
         lifecycle.run();
-        let (recycles, requests) = mpsc::channel(MAX_NODE_COMMANDS);
+        let (request, requests) = mpsc::channel(MAX_NODE_COMMANDS);
         let heartbeat = LeaseKeeper {
             store: Arc::clone(store),
             clock: Arc::clone(clock),
@@ -129,7 +129,7 @@ impl NodeSession {
             sizes: sizes.clone(),
             finisher: finisher.clone(),
             guard: config.guard.clone(),
-            recycles,
+            requests: request,
         };
         let heartbeat = heartbeat.start()?;
         let worker_sets = WorkerSets::default();

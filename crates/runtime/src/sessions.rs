@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{InvalidConfig, PoolConfig};
-use crate::lifecycle::NodeLifecycle;
+use crate::lifecycle::{Leaving, NodeLifecycle};
 use crate::node::Drained;
 use crate::pool_requests::PoolRequest;
 use crate::running_pool::LeavingPool;
@@ -131,24 +131,25 @@ impl Supervisor {
         Drained::default()
     }
 
-    /// Answers a request; without a session, for the next one. A node that is to drain answers none.
+    /// Answers a request; without a session, for the next one. A node that is to drain takes no pool, and one that ends answers none.
     fn obey(&mut self, session: Option<&mut NodeSession>, request: PoolRequest) {
-        if self.deps.lifecycle.leaving().is_cancelled() {
-            return;
-        }
-        match request {
-            PoolRequest::Check(pool, answer) => {
+        let leaving = *self.deps.lifecycle.leaving().borrow();
+        match (request, leaving) {
+            (_, Leaving::ForGood) | (PoolRequest::Check(..) | PoolRequest::Add(..), Leaving::Revocable) => {}
+            (PoolRequest::Check(pool, answer), Leaving::No) => {
                 let _ = answer.send(self.admits(session, &pool));
             }
-            PoolRequest::Add(pool, answer) => {
+            (PoolRequest::Add(pool, answer), Leaving::No) => {
                 let _ = answer.send(self.add_pool(session, *pool));
             }
-            PoolRequest::Remove { queue, timeout, drained } => match self.remove_pool(session, &queue) {
-                Some(leaving) => drop(tokio::spawn(async move {
-                    let _ = drained.send(Some(leaving.drain(timeout).await));
-                })),
-                None => drop(drained.send(None)),
-            },
+            (PoolRequest::Remove { queue, timeout, drained }, Leaving::No | Leaving::Revocable) => {
+                match self.remove_pool(session, &queue) {
+                    Some(leaving) => drop(tokio::spawn(async move {
+                        let _ = drained.send(Some(leaving.drain(timeout).await));
+                    })),
+                    None => drop(drained.send(None)),
+                }
+            }
         }
     }
 
@@ -212,14 +213,14 @@ impl Supervisor {
     /// Rejoins, retrying as often as necessary; `None` when the node is to drain instead, or the store is gone.
     async fn come_back(&mut self) -> Option<NodeSession> {
         let mut pause = FIRST_PAUSE;
-        let leaving = self.deps.lifecycle.leaving();
+        let lifecycle = self.deps.lifecycle.clone();
         loop {
-            if self.health.gone().is_some() {
+            if self.health.gone().is_some() || lifecycle.settle() {
                 return None;
             }
             let refused = tokio::select! {
                 biased;
-                () = leaving.cancelled() => return None,
+                () = lifecycle.left() => continue,
                 begun = self.begin() => match begun {
                     Ok(session) => {
                         *self.present.lock() = Now::of(&session);
@@ -231,7 +232,7 @@ impl Supervisor {
             };
             self.note_trouble(&refused);
             tokio::select! {
-                () = leaving.cancelled() => return None,
+                () = lifecycle.left() => continue,
                 () = tokio::time::sleep(pause) => {}
                 Some(request) = self.requested.recv() => {
                     self.obey(None, request);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use ostler_core::{Budget, Jitter, KeyHold, Overrides, PriorityOrder, Rate, SessionId, Trip};
 use ostler_store::gates::{BreakerSetting, LIMIT_SETTINGS};
+use ostler_store::node_settings::{METRICS, OF_THE_NODE};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::config::PoolConfig;
+use crate::config::{MetricsService, NodeConfig, PoolConfig};
 
 /// The settings of one queue, by name, in readable form.
 type SettingText = BTreeMap<String, String>;
@@ -39,17 +40,36 @@ impl std::fmt::Display for SettingsConflict {
     }
 }
 
-/// The settings of these pools, as stored with the node's session. Pools without settings are left out.
+/// The settings of these pools, in the form that is compared. Pools without settings are left out.
 pub(crate) fn text(pools: &[PoolConfig]) -> String {
-    let pools: serde_json::Map<String, Value> = pools
+    written(of_pools(pools))
+}
+
+/// What is stored with the node's session: the settings of its pools, and that it serves metrics.
+pub(crate) fn session_text(config: &NodeConfig) -> String {
+    let mut all = of_pools(&config.pools);
+    match config.metrics {
+        MetricsService::Absent => {}
+        MetricsService::Served => {
+            all.insert(OF_THE_NODE.to_owned(), json!({ METRICS: "served" }));
+        }
+    }
+    written(all)
+}
+
+fn written(all: serde_json::Map<String, Value>) -> String {
+    if all.is_empty() { String::new() } else { Value::Object(all).to_string() }
+}
+
+fn of_pools(pools: &[PoolConfig]) -> serde_json::Map<String, Value> {
+    pools
         .iter()
         .filter(|pool| !pool.settings.is_empty())
         .map(|pool| {
             let fields = said(&brought(pool)).into_iter().map(|(name, value)| (name, Value::String(value)));
             (pool.queue.clone(), Value::Object(fields.collect()))
         })
-        .collect();
-    if pools.is_empty() { String::new() } else { Value::Object(pools).to_string() }
+        .collect()
 }
 
 fn brought(pool: &PoolConfig) -> QueueSettings {
@@ -163,4 +183,33 @@ fn breaker(setting: &BreakerSetting) -> String {
         }
     };
     format!("{trip}, reset after {:?}, for each {}", policy.reset, scope.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::{Id, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_serves_metrics_says_so_and_that_is_not_compared() {
+        let plain = NodeConfig::new("anna", Vec::new());
+        let serving = NodeConfig { metrics: MetricsService::Served, ..plain.clone() };
+        let record = |config: &NodeConfig| NodeRecord {
+            session: SessionId(Id::from_bits(1)),
+            name: "anna".to_owned(),
+            host: None,
+            pid: 1,
+            version: "0.1.0".to_owned(),
+            ttl: Duration::from_secs(60),
+            settings: session_text(config),
+            joined_at: Timestamp::from_millis(0),
+            liveness: Liveness::Alive,
+            replies: Vec::new(),
+        };
+        assert!(record(&serving).serves_metrics() && !record(&plain).serves_metrics());
+        let own = SessionId(Id::from_bits(2));
+        assert_eq!(difference(&[record(&serving)], own, &session_text(&plain)), None);
+        assert_eq!(difference(&[record(&plain)], own, &session_text(&serving)), None);
+    }
 }

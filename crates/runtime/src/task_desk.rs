@@ -100,7 +100,9 @@ impl TaskDesk for AttemptTasks {
             None => None,
         };
         let unique = task.key.map(Unique::new);
-        let new = NewTask { run_at, unique, ..NewTask::new(id, queue.as_str(), task.kind, task.payload) };
+        let folder = task.folder;
+        let new =
+            NewTask { run_at, unique, folder, ..NewTask::new(id, queue.as_str(), task.kind, task.payload) };
         let answers = self.store.enqueue(vec![new.clone()]).await.map_err(|error| unanswered(&error))?;
         match answers.first() {
             Some(Enqueued::Existing(id)) if *id == new.id => self.repeated(&new).await,
@@ -122,6 +124,14 @@ impl TaskDesk for AttemptTasks {
             state: detail.task.state.name(),
             output: detail.task.output,
             error: detail.task.last_failure.map(|failure| failure.message),
+            queue: detail.task.queue,
+            kind: detail.task.kind,
+            payload: detail.task.payload,
+            key: detail.task.unique_key,
+            folder: detail.task.folder,
+            runs: detail.task.runs,
+            failures: detail.task.failures,
+            created_at: detail.task.created_at,
         }))
     }
 }

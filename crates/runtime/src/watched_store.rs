@@ -61,7 +61,10 @@ impl WatchedStore {
         let answer = self.wait(verb, call).await;
         match &answer {
             Ok(answer) => self.health.worked(verb, shown(answer)),
-            Err(error) => self.health.failed(verb, error),
+            Err(error) => {
+                self.telemetry.store_failed();
+                self.health.failed(verb, error);
+            }
         }
         answer
     }
@@ -85,7 +88,13 @@ impl Store for WatchedStore {
     }
 
     async fn renew(&self, session: SessionId, held: &[LeaseRef]) -> Result<Renewed, Error> {
-        self.watch(verb("renew", Proof::Read, Input::Own), self.store.renew(session, held)).await
+        let renewal = self.store.renew(session, held);
+        let renewed = self.watch(verb("renew", Proof::Read, Input::Own), renewal).await?;
+        match &renewed {
+            Renewed::Held { .. } => self.telemetry.node_renewed(),
+            Renewed::Ended => {}
+        }
+        Ok(renewed)
     }
 
     async fn leave(&self, session: SessionId) -> Result<Fenced, Error> {
@@ -123,12 +132,12 @@ impl Store for WatchedStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<ClaimAnswer, Error> {
-        let shown = |answer: &ClaimAnswer| {
-            if matches!(answer, ClaimAnswer::Tasks { tasks, .. } if !tasks.is_empty()) {
+        let shown = |answer: &ClaimAnswer| match answer {
+            ClaimAnswer::Tasks { tasks, .. } => tasks.first().map_or(Proof::Turn, |first| {
+                self.telemetry.claimed(&first.queue, tasks.len());
                 Proof::Written
-            } else {
-                Proof::Turn
-            }
+            }),
+            ClaimAnswer::SessionEnded => Proof::Turn,
         };
         self.watch_by(verb("claim", Proof::Turn, Input::Own), self.store.claim(claim), shown).await
     }

@@ -137,7 +137,10 @@ async fn side_by_side(
             end = Some(LoopEnd::Free);
             continue;
         };
-        context.telemetry.worker_ran(&context.pool.queue, id, ended.ending, ended.slot);
+        // A worker that dies ends everything that it runs, and is reported once.
+        if end.is_none() {
+            context.telemetry.worker_ran(&context.pool.queue, id, ended.ending, ended.slot);
+        }
         match ended.slot {
             WorkerFate::Reusable if end.is_none() => done = Some(ended),
             // The worker takes no more; another one replaces it when what it runs has ended.

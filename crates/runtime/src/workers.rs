@@ -297,6 +297,11 @@ impl WorkerSet {
         self.lock().drained
     }
 
+    /// A drain was taken back: what ended during it is not counted for the next one.
+    pub(crate) fn forget_drained(&self) {
+        self.lock().drained = Drained::default();
+    }
+
     // ---- for a worker ----
 
     /// The worker has started.
@@ -455,12 +460,16 @@ impl WorkerSet {
         std::mem::take(&mut self.lock().closed)
     }
 
-    /// All workers with process id and memory use.
+    /// All workers with process id and memory use. The busy ones of a node that drains are shown as draining, though they stay if the
+    /// drain is taken back.
     pub(crate) fn workers(&self) -> Vec<Worker> {
         let records: Vec<Worker> = self.lock().workers.values().map(|worker| worker.record.clone()).collect();
+        let drains = *self.0.state.borrow() == NodeState::Draining;
         let with_vitals = |record: Worker| {
             let Vitals { pid, memory_bytes } = self.0.executor.vitals(record.id);
-            Worker { pid, memory_bytes, ..record }
+            let is_leaving = drains && record.state == WorkerState::Busy;
+            let state = if is_leaving { WorkerState::Draining } else { record.state };
+            Worker { pid, memory_bytes, state, ..record }
         };
         records.into_iter().map(with_vitals).collect()
     }

@@ -8,7 +8,9 @@ use ostler_core::{
     in_time_until,
 };
 use ostler_store::calls::NewTask;
-use ostler_store::node_commands::{NodeCommand, Reply, WorkerChoice};
+use ostler_store::node_commands::{
+    NodeAnswer, NodeCommand, RecycleAnswer, Reply, ResumeAnswer, WorkerChoice,
+};
 use ostler_store::outbox::{OutboxFilter, Subscribers};
 use ostler_store::unique::Unique;
 use serde::{Deserialize, Serialize};
@@ -335,6 +337,7 @@ struct CommandRow {
 #[serde(tag = "order", rename_all = "snake_case")]
 enum CommandText {
     Drain,
+    Resume,
     Resize { pool: String, min: u32, max: u32 },
     Recycle { pool: String, who: WorkerChoiceText },
 }
@@ -353,6 +356,17 @@ struct ReplyRow {
     v: u32,
     recycled: Vec<String>,
     busy: Vec<String>,
+    /// Only in the answer to an order to resume, which has no workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resume: Option<ResumeText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ResumeText {
+    Resumed,
+    NotDraining,
+    Stopping,
 }
 
 /// The form in which orders are written.
@@ -362,6 +376,7 @@ const ORDER_VERSION: u32 = 1;
 pub fn command_text(order: &NodeCommand) -> String {
     let order = match order.clone() {
         NodeCommand::Drain => CommandText::Drain,
+        NodeCommand::Resume => CommandText::Resume,
         NodeCommand::Resize { pool, min, max } => CommandText::Resize { pool, min, max },
         NodeCommand::Recycle { pool, who } => {
             let who = match who {
@@ -384,6 +399,7 @@ pub fn command_from(text: &str) -> Option<NodeCommand> {
     }
     Some(match row.order {
         CommandText::Drain => NodeCommand::Drain,
+        CommandText::Resume => NodeCommand::Resume,
         CommandText::Resize { pool, min, max } => NodeCommand::Resize { pool, min, max },
         CommandText::Recycle { pool, who } => {
             let who = match who {
@@ -397,9 +413,22 @@ pub fn command_from(text: &str) -> Option<NodeCommand> {
 }
 
 /// The text that keeps an answer.
-pub fn reply_text(answer: &Reply) -> String {
+pub fn reply_text(reply: &Reply) -> String {
     let texts = |workers: &[WorkerId]| workers.iter().map(WorkerId::to_string).collect();
-    let row = ReplyRow { v: ORDER_VERSION, recycled: texts(&answer.recycled), busy: texts(&answer.busy) };
+    let empty = ReplyRow { v: ORDER_VERSION, recycled: Vec::new(), busy: Vec::new(), resume: None };
+    let row = match &reply.answer {
+        NodeAnswer::Recycle(RecycleAnswer { recycled, busy }) => {
+            ReplyRow { recycled: texts(recycled), busy: texts(busy), ..empty }
+        }
+        NodeAnswer::Resume(answer) => {
+            let resume = match answer {
+                ResumeAnswer::Resumed => ResumeText::Resumed,
+                ResumeAnswer::NotDraining => ResumeText::NotDraining,
+                ResumeAnswer::Stopping => ResumeText::Stopping,
+            };
+            ReplyRow { resume: Some(resume), ..empty }
+        }
+    };
     serde_json::to_string(&row).expect("an answer has only texts")
 }
 
@@ -410,7 +439,13 @@ pub fn reply_from(number: u64, text: &str) -> Option<Reply> {
         return None;
     }
     let ids = |texts: Vec<String>| texts.iter().filter_map(|text| text.parse().ok()).collect();
-    Some(Reply { number, recycled: ids(row.recycled), busy: ids(row.busy) })
+    let answer = match row.resume {
+        None => NodeAnswer::Recycle(RecycleAnswer { recycled: ids(row.recycled), busy: ids(row.busy) }),
+        Some(ResumeText::Resumed) => NodeAnswer::Resume(ResumeAnswer::Resumed),
+        Some(ResumeText::NotDraining) => NodeAnswer::Resume(ResumeAnswer::NotDraining),
+        Some(ResumeText::Stopping) => NodeAnswer::Resume(ResumeAnswer::Stopping),
+    };
+    Some(Reply { number, answer })
 }
 
 /// What a text keeps as JSON.

@@ -91,7 +91,13 @@ impl KeyRules {
         Self::of(&QueueRow::new(0, queue))
     }
 
-    /// Whether the gate of a key may decide anything.
+    /// Whether the gate of a key of this queue may decide anything.
+    #[must_use]
+    pub fn may_gate_in(queue: &QueueRow) -> bool {
+        queue.any_shut || queue.settings.has_key_rules()
+    }
+
+    /// The same, of rules that were read.
     #[must_use]
     pub const fn may_gate(&self) -> bool {
         self.any_shut || !self.gate.is_none()

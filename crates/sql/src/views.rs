@@ -132,6 +132,26 @@ impl Database {
         }
     }
 
+    /// The bytes of a text in UTF-8.
+    fn byte_length(self, text: &str) -> String {
+        match self {
+            Self::Sqlite => format!("length(CAST({text} AS BLOB))"),
+            Self::Postgres => format!("octet_length({text})"),
+        }
+    }
+
+    /// The cost of a list of usage, in dollars.
+    fn cost_of(self, usage: &str) -> String {
+        match self {
+            Self::Sqlite => format!(
+                "(SELECT sum(json_extract(value, '$.cost_nanos')) / 1000000000.0 FROM json_each({usage}))"
+            ),
+            Self::Postgres => format!(
+                r"(SELECT sum((value ->> 'cost_nanos')::bigint) / 1000000000.0 FROM json_array_elements(replace({usage}, '\u0000', '\ufffd')::json))"
+            ),
+        }
+    }
+
     /// Sixteen of the bytes that a column holds.
     fn bytes(self, column: &str, from: usize) -> String {
         match self {
@@ -200,7 +220,11 @@ fn tasks(d: Database) -> View {
         ),
         column("priority", "t.priority", "From -100 to 100; each point is a head start of a minute"),
         column("payload", "t.payload", "The input, as JSON text"),
-        column("output", "t.output", "The result of a completed task, as JSON text"),
+        column(
+            "output",
+            "t.output",
+            "The result of a completed task, as JSON text; NULL if it is longer than 64 KiB, which `ostler show` prints",
+        ),
         column("key", "u.key", "The unique key"),
         column("limit_key", "k.key", "Tasks with the same limit key share limits"),
         column(
@@ -241,6 +265,14 @@ fn tasks(d: Database) -> View {
         column("token", "t.token", "The fencing token of the current or last lease"),
         column("lease_expires_at", d.time("s.expires_at"), "When the lease ends unless the node renews it"),
         column("uid", "t.uid", "The id in sixteen bytes; indexed"),
+        column(
+            "output_bytes",
+            format!(
+                "coalesce((SELECT size FROM ostler.chunk WHERE task = t.id AND owner = 0 AND part = 0), {})",
+                d.byte_length("t.output")
+            ),
+            "The size of the result, however long it is",
+        ),
     ];
     View { name: "tasks", about: "One row for each task", columns, from: TASK.to_owned() }
 }
@@ -281,10 +313,16 @@ fn attempts(d: Database) -> View {
         d.number_in("a.failure", "exit_code"),
         "The exit code of a command that failed",
     ));
+    columns.extend([
+        column("session_id", "c.session", "The conversation with a model"),
+        column("usage", "c.usage", "The tokens that it used, by model, as JSON text"),
+        column("cost_usd", d.cost_of("c.usage"), "What that cost, in dollars; NULL if it is not known"),
+    ]);
     let from = format!(
         "(SELECT task, number, token, session, worker, started_at, finished_at, ending, failure FROM ostler.attempt
     UNION ALL SELECT id, runs, token, {}, {}, started_at, finished_at, 'success', NULL FROM ostler.task WHERE ran IS NOT NULL) a
-    JOIN ostler.task t ON t.id = a.task JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue",
+    JOIN ostler.task t ON t.id = a.task JOIN ostler.lane l ON l.id = t.lane JOIN ostler.queue q ON q.id = l.queue
+    LEFT JOIN ostler.conversation c ON c.task = a.task AND c.token = a.token",
         d.bytes("ran", 17),
         d.bytes("ran", 1)
     );

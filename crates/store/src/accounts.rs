@@ -96,7 +96,7 @@ pub fn check_account(name: &str, change: &AccountChange) -> Result<(), Error> {
         AccountChange::Cap(Some(0)) => {
             Err(Error::invalid("concurrency must be at least 1; to run nothing, hold the account"))
         }
-        AccountChange::Cap(_) | AccountChange::Release => Ok(()),
+        AccountChange::Cap(_) | AccountChange::Release | AccountChange::Allowance(_) => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::calls::{Claim, Kinds, NewSession, NewStep, NewTask, QueueChange, Repo
 use crate::error::Error;
 use crate::gates::{check_breaker, check_cost, check_rates};
 use crate::jobs::{MAX_SPEC_BYTES, NewJob};
-use crate::node_commands::{NodeCommand, Reply};
+use crate::node_commands::{NodeAnswer, NodeCommand, RecycleAnswer, Reply};
 use crate::outbox::{Ack, MAX_SUBSCRIBERS, Subscription};
 use crate::schedules::{Firing, Schedule};
 use crate::unique::Unique;
@@ -351,7 +351,7 @@ pub fn check_report(workers: &[Worker], closed: &[Worker]) -> Result<(), Error> 
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
 pub fn check_command(order: &NodeCommand) -> Result<(), Error> {
     match order {
-        NodeCommand::Drain => Ok(()),
+        NodeCommand::Drain | NodeCommand::Resume => Ok(()),
         NodeCommand::Resize { pool, min, max } => {
             check_name("pool", pool)?;
             if *max == 0 {
@@ -370,8 +370,13 @@ pub fn check_command(order: &NodeCommand) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
-pub fn check_reply(answer: &Reply) -> Result<(), Error> {
-    check_len("workers", answer.recycled.len() + answer.busy.len(), MAX_WORKERS)
+pub fn check_reply(reply: &Reply) -> Result<(), Error> {
+    match &reply.answer {
+        NodeAnswer::Recycle(RecycleAnswer { recycled, busy }) => {
+            check_len("workers", recycled.len() + busy.len(), MAX_WORKERS)
+        }
+        NodeAnswer::Resume(_) => Ok(()),
+    }
 }
 
 /// Rejects an invalid claim.

@@ -137,6 +137,18 @@ impl QueueSettings {
         GateRules { rates: self.key_rate.clone(), breaker: self.breaker_of(BreakerScope::Key) }
     }
 
+    /// Whether the queue's gate has rules.
+    #[must_use]
+    pub fn has_queue_rules(&self) -> bool {
+        !self.rate.is_empty() || self.breaker_of(BreakerScope::Queue).is_some()
+    }
+
+    /// Whether the gates of its limit keys have rules.
+    #[must_use]
+    pub fn has_key_rules(&self) -> bool {
+        !self.key_rate.is_empty() || self.breaker_of(BreakerScope::Key).is_some()
+    }
+
     /// The queue of the pool that serves it, if that is another one. The limits of that queue as a whole (its gate, and how many of
     /// its tasks may be leased) hold for the tasks of both together.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The store contract: durable storage of tasks.
 //!
 //! - [`Store`]: the verbs. [`calls`] has their requests and answers, [`views`] the query results, [`unique`] unique keys,
-//!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`outbox`] outcomes to deliver,
+//!   [`schedules`] recurring work, [`node_commands`] commands to nodes, [`node_settings`] what nodes say of themselves, [`outbox`] outcomes to deliver,
 //!   [`gates`] limits and breakers, [`accounts`] what queues share, [`call_breakers`] breakers of handlers, [`paths`] the keys and costs
 //!   in payloads, [`jobs`] tasks created together, [`budgets`] money that queues may spend, [`costs`] what they spent,
 //!   [`queue_records`] the queues of a survey.
@@ -27,6 +27,7 @@ pub mod gates;
 pub mod jobs;
 mod lease;
 pub mod node_commands;
+pub mod node_settings;
 pub mod outbox;
 pub mod paths;
 pub mod queue_records;

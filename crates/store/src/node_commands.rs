@@ -6,6 +6,8 @@ use ostler_core::WorkerId;
 pub enum NodeCommand {
     /// Claim nothing new, finish the running attempts, and exit.
     Drain,
+    /// Take a drain back and claim again. The node replies.
+    Resume,
     /// Resize one of its pools, until the node exits.
     Resize {
         pool: String,
@@ -28,11 +30,35 @@ pub enum WorkerChoice {
     All,
 }
 
-/// A node's reply to a recycle command.
+/// A node's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The number of the command.
     pub number: u64,
+    pub answer: NodeAnswer,
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeAnswer {
+    Recycle(RecycleAnswer),
+    Resume(ResumeAnswer),
+}
+
+/// What became of a drain that was to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumeAnswer {
+    /// It is taken back: the node claims tasks again.
+    Resumed,
+    /// There was none.
+    NotDraining,
+    /// It is final: the node was about to end, or its program was asked to exit.
+    Stopping,
+}
+
+/// What became of the workers that were to be recycled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecycleAnswer {
     /// Workers that are stopped and replaced.
     pub recycled: Vec<WorkerId>,
     /// Selected workers that are busy, and stay.

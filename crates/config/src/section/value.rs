@@ -60,6 +60,11 @@ impl<'a> FoundValue<'a> {
         self.value.get_ref().as_str() == Some(text)
     }
 
+    /// Whether it is a string, for values that may be one or a table.
+    pub fn is_string(&self) -> bool {
+        self.value.get_ref().as_str().is_some()
+    }
+
     pub fn table(&self) -> Option<Section<'a>> {
         self.table_or("a table")
     }

@@ -352,7 +352,7 @@ impl Drawer {
     fn order(&mut self) -> NodeCommand {
         let [min, max] = [0; 2].map(|_| self.below(4) as u32);
         if self.chance.chance(30) {
-            NodeCommand::Drain
+            if min > max { NodeCommand::Resume } else { NodeCommand::Drain }
         } else if self.chance.chance(40) {
             NodeCommand::Recycle {
                 pool: "pool".to_owned(),

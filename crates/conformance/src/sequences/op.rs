@@ -129,6 +129,7 @@ pub(super) enum AccountDraft {
     Hold { for_ms: Option<u64> },
     Release,
     Cap(Option<u32>),
+    Allowance(u32),
 }
 
 /// The settings of a schedule.

@@ -23,7 +23,7 @@ use ostler_store::calls::{
 };
 use ostler_store::costs::CostQuery;
 use ostler_store::jobs::NewJob;
-use ostler_store::node_commands::Reply;
+use ostler_store::node_commands::{NodeAnswer, RecycleAnswer, Reply, ResumeAnswer};
 use ostler_store::outbox::Ack;
 use ostler_store::schedules::{Fired, Firing, Schedule, ScheduleChange, TaskTemplate};
 use ostler_store::unique::Unique;
@@ -84,8 +84,12 @@ impl Speaker {
             }
             Op::Answer { session, number } => {
                 let busy = vec![self.worker(*session, 0).id];
-                let answer = Reply { number: *number, recycled: Vec::new(), busy };
-                plain(store.reply(self.names.session(*session), answer).await)
+                let answer = match number % 2 {
+                    0 => NodeAnswer::Resume(ResumeAnswer::Stopping),
+                    _ => NodeAnswer::Recycle(RecycleAnswer { recycled: Vec::new(), busy }),
+                };
+                let reply = Reply { number: *number, answer };
+                plain(store.reply(self.names.session(*session), reply).await)
             }
             Op::Enqueue(drafts) => {
                 let answers = store.enqueue(drafts.iter().map(|draft| self.task(draft)).collect()).await;
@@ -259,6 +263,7 @@ impl Speaker {
             },
             AccountDraft::Release => AccountChange::Release,
             AccountDraft::Cap(cap) => AccountChange::Cap(cap),
+            AccountDraft::Allowance(requests) => AccountChange::Allowance(requests),
         }
     }
 

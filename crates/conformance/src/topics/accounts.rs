@@ -22,6 +22,7 @@ cases![
     a_usage_limit_without_a_reset_is_held_for_a_bounded_time,
     a_hold_by_hand_lasts_until_it_is_released,
     the_cap_counts_the_leased_tasks_of_all_queues,
+    what_a_provider_allows_limits_all_queues_at_once,
     throttling_halves_what_is_in_flight_and_does_not_hold_the_queue,
     one_burst_of_refusals_counts_once,
     successes_widen_the_window_until_it_is_forgotten,
@@ -177,6 +178,27 @@ async fn a_hold_by_hand_lasts_until_it_is_released(s: &Scene) {
     assert_eq!(look(s, node, 10).await, (vec![], None));
     assert_eq!(change(s, AccountChange::Release).await, Account::default());
     assert_eq!(s.claim_ids(node, 10).await, [id]);
+}
+
+async fn what_a_provider_allows_limits_all_queues_at_once(s: &Scene) {
+    share(s, QUEUE).await;
+    share(s, OTHER).await;
+    let node = s.join().await;
+    for _ in 0..4 {
+        s.add().await;
+        add_to(s, OTHER).await;
+    }
+    let (mut here, _) = claim_of(s, s.store.as_ref(), QUEUE, node).await;
+    assert_eq!(here.len(), 4);
+    s.pass(Duration::from_millis(5));
+    assert_eq!(change(s, AccountChange::Allowance(2)).await.most(), Some(2));
+    assert_eq!(claim_of(s, s.store.as_ref(), OTHER, node).await.0, Vec::new());
+    for lease in here.drain(..) {
+        s.finish(lease, Outcome::HandedBack).await;
+    }
+    assert_eq!(claim_of(s, s.store.as_ref(), OTHER, node).await.0.len(), 2);
+    assert_eq!(change(s, AccountChange::Allowance(1_000)).await.most(), Some(4));
+    assert_eq!(claim_of(s, s.store.as_ref(), OTHER, node).await.0.len(), 2);
 }
 
 async fn the_cap_counts_the_leased_tasks_of_all_queues(s: &Scene) {

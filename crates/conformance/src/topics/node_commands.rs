@@ -5,12 +5,15 @@ use ostler_core::{Id, SessionId, WorkerId};
 use super::super::scene::{Scene, TICK, TTL, invalid};
 use super::runner::cases;
 use ostler_store::calls::{Fenced, Renewed};
-use ostler_store::node_commands::{CommandAnswer, NodeCommand, NumberedCommand, Reply, WorkerChoice};
+use ostler_store::node_commands::{
+    CommandAnswer, NodeAnswer, NodeCommand, NumberedCommand, RecycleAnswer, Reply, ResumeAnswer, WorkerChoice,
+};
 use ostler_store::{MAX_NAME_BYTES, MAX_NODE_COMMANDS, MAX_WORKERS};
 
 cases![
     an_order_comes_with_every_renewal,
     orders_keep_their_order_and_their_numbers_rise,
+    a_drain_that_is_taken_back_is_two_orders_and_the_node_answers_the_second,
     an_order_is_for_one_node_only,
     an_order_through_another_connection_is_heard,
     over_the_bound_the_oldest_order_goes,
@@ -29,6 +32,10 @@ fn resize(pool: &str, min: u32, max: u32) -> NodeCommand {
 
 fn recycle(pool: &str, who: WorkerChoice) -> NodeCommand {
     NodeCommand::Recycle { pool: pool.to_owned(), who }
+}
+
+fn recycled(number: u64, recycled: Vec<WorkerId>, busy: Vec<WorkerId>) -> Reply {
+    Reply { number, answer: NodeAnswer::Recycle(RecycleAnswer { recycled, busy }) }
 }
 
 async fn order(s: &Scene, session: SessionId, order: NodeCommand) -> CommandAnswer {
@@ -68,6 +75,25 @@ async fn orders_keep_their_order_and_their_numbers_rise(s: &Scene) {
     }
     let heard = heard(s, node).await;
     assert_eq!(heard, (1..).zip(orders).collect::<Vec<_>>(), "each one, also if it was given before");
+}
+
+async fn a_drain_that_is_taken_back_is_two_orders_and_the_node_answers_the_second(s: &Scene) {
+    let node = s.join().await;
+    let orders = [NodeCommand::Drain, NodeCommand::Resume, NodeCommand::Drain, NodeCommand::Resume];
+    for said in orders.clone() {
+        order(s, node, said).await;
+    }
+    assert_eq!(
+        heard(s, node).await,
+        (1..).zip(orders).collect::<Vec<_>>(),
+        "which one counts is up to the node"
+    );
+    let all = [ResumeAnswer::Resumed, ResumeAnswer::NotDraining, ResumeAnswer::Stopping];
+    for answer in all {
+        let reply = Reply { number: 2, answer: NodeAnswer::Resume(answer) };
+        assert_eq!(s.store.reply(node, reply.clone()).await, Ok(Fenced::Recorded));
+        assert_eq!(answers(s, node).await, [reply]);
+    }
 }
 
 async fn an_order_is_for_one_node_only(s: &Scene) {
@@ -175,8 +201,8 @@ async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {
             .map(|who| recycle("letters", who))
     );
     assert_eq!(answers(s, node).await, []);
-    let third = Reply { number: 3, recycled: vec![worker(8), worker(9)], busy: vec![worker(7)] };
-    let first = Reply { number: 1, recycled: Vec::new(), busy: vec![worker(7)] };
+    let third = recycled(3, vec![worker(8), worker(9)], vec![worker(7)]);
+    let first = recycled(1, Vec::new(), vec![worker(7)]);
     for answer in [&third, &first, &third] {
         assert_eq!(s.store.reply(node, answer.clone()).await, Ok(Fenced::Recorded));
     }
@@ -190,13 +216,13 @@ async fn an_answer_stands_with_the_node_as_long_as_its_order(s: &Scene) {
     let left = answers(s, node).await;
     assert_eq!(left, std::slice::from_ref(&third), "the oldest order is gone, and its answer with it");
     let many = vec![worker(1); MAX_WORKERS + 1];
-    invalid("more workers than there are", s.store.reply(node, Reply { recycled: many, ..third }).await);
+    invalid("more workers than there are", s.store.reply(node, recycled(3, many, Vec::new())).await);
 }
 
 async fn an_answer_is_for_the_session_that_was_asked(s: &Scene) {
     let [one, other] = [s.join().await, s.join().await];
     order(s, one, recycle("letters", WorkerChoice::Any)).await;
-    let answer = Reply { number: 1, recycled: Vec::new(), busy: Vec::new() };
+    let answer = recycled(1, Vec::new(), Vec::new());
     assert_eq!(s.store.reply(other, answer.clone()).await, Ok(Fenced::Recorded));
     assert_eq!((answers(s, one).await, answers(s, other).await), (Vec::new(), Vec::new()));
     assert_eq!(s.store.leave(one).await, Ok(Fenced::Recorded));

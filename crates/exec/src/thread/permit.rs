@@ -1,23 +1,38 @@
-//! Backpressure: the limit on running and waiting attempts, and the drain.
+//! Backpressure: the limit on running and queued work, and the drain.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// No permit is available: the limit is reached, or the pool is draining.
+/// Why no permit was given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the threads have as much to do as they may have")]
-pub struct QueueFull;
+pub enum PermitRefused {
+    /// The limit is reached.
+    #[error("the threads have as much to do as they may have")]
+    QueueFull,
+    /// The pool is draining.
+    #[error("the threads are draining and take no new work")]
+    Draining,
+}
 
-/// Counts running and waiting attempts.
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// All permits have been returned.
+    Drained,
+    /// The drain was taken back before that.
+    TakenBack,
+}
+
+/// Counts running and queued work.
 #[derive(Debug)]
 pub struct Backpressure {
     most: usize,
     taken: AtomicUsize,
     draining: AtomicBool,
-    /// Notified when a permit is returned.
-    returned: Notify,
+    /// Notified when a permit is returned, and when a drain is taken back.
+    changed: Notify,
 }
 
 /// The right to run or wait. Dropping it returns it and notifies a drain.
@@ -28,25 +43,26 @@ impl Backpressure {
     /// At most this many permits at once.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { most, taken: AtomicUsize::new(0), draining: AtomicBool::new(false), returned: Notify::new() }
+        Self { most, taken: AtomicUsize::new(0), draining: AtomicBool::new(false), changed: Notify::new() }
     }
 
     /// Takes a permit.
     ///
     /// # Errors
     /// When none is left, or the pool is draining.
-    pub fn take(self: &Arc<Self>) -> Result<Permit, QueueFull> {
+    pub fn take(self: &Arc<Self>) -> Result<Permit, PermitRefused> {
         if self.is_draining() {
-            return Err(QueueFull);
+            return Err(PermitRefused::Draining);
         }
         let room = |taken: usize| (taken < self.most).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).map_err(|_| QueueFull)?;
+        let taken = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
+        taken.map_err(|_| PermitRefused::QueueFull)?;
         let permit = Permit(Arc::clone(self));
         // A drain that started in between must not miss this permit, and this permit must not miss the drain.
-        if self.is_draining() { Err(QueueFull) } else { Ok(permit) }
+        if self.is_draining() { Err(PermitRefused::Draining) } else { Ok(permit) }
     }
 
-    /// The number of running and waiting attempts.
+    /// The number of permits that are taken: running and queued work.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
@@ -58,28 +74,33 @@ impl Backpressure {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Gives out no new permits, and waits until all have been returned.
-    pub async fn drain(&self) {
+    /// Gives out no new permits, and waits until all have been returned or the drain is taken back. It goes on draining after that, and
+    /// also if this future is dropped.
+    pub async fn drain(&self) -> DrainEnd {
         self.draining.store(true, Ordering::SeqCst);
         loop {
-            let returned = self.returned.notified();
-            if self.taken() == 0 {
-                return;
+            let changed = self.changed.notified();
+            if !self.is_draining() {
+                return DrainEnd::TakenBack;
             }
-            returned.await;
+            if self.taken() == 0 {
+                return DrainEnd::Drained;
+            }
+            changed.await;
         }
     }
 
-    /// Ends the drain: gives out permits again.
+    /// Takes the drain back, whether it is over or not: gives out permits again.
     pub fn resume(&self) {
         self.draining.store(false, Ordering::SeqCst);
+        self.changed.notify_waiters();
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::SeqCst);
-        self.0.returned.notify_waiters();
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -92,7 +113,7 @@ mod tests {
         let permits = Arc::new(Backpressure::new(2));
         let first = permits.take().unwrap();
         let _second = permits.take().unwrap();
-        assert_eq!(permits.take().unwrap_err(), QueueFull);
+        assert_eq!(permits.take().unwrap_err(), PermitRefused::QueueFull);
         drop(first);
         assert!(permits.take().is_ok());
         assert_eq!(permits.taken(), 1);
@@ -102,18 +123,28 @@ mod tests {
     async fn a_drain_takes_nothing_new_and_waits_for_the_last_permit() {
         let permits = Arc::new(Backpressure::new(2));
         let last = permits.take().unwrap();
-        let drain = tokio::spawn({
-            let permits = Arc::clone(&permits);
-            async move { permits.drain().await }
-        });
-        while !permits.is_draining() {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(permits.take().unwrap_err(), QueueFull);
-        assert!(!drain.is_finished());
+        let mut drain = std::pin::pin!(permits.drain());
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(drain.as_mut().poll(cx))).await.is_pending()
+        );
+        assert_eq!(permits.take().unwrap_err(), PermitRefused::Draining);
         drop(last);
-        drain.await.unwrap();
+        assert_eq!(drain.await, DrainEnd::Drained);
+        assert_eq!(permits.take().unwrap_err(), PermitRefused::Draining, "it stays drained");
         permits.resume();
+        assert!(permits.take().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_drain_that_is_taken_back_ends_while_a_permit_is_out() {
+        let permits = Arc::new(Backpressure::new(2));
+        let _running = permits.take().unwrap();
+        let mut drain = std::pin::pin!(permits.drain());
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(drain.as_mut().poll(cx))).await.is_pending()
+        );
+        permits.resume();
+        assert_eq!(drain.await, DrainEnd::TakenBack);
         assert!(permits.take().is_ok());
     }
 }

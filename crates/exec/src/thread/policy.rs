@@ -2,9 +2,9 @@
 
 /// Environment variable: the number of threads.
 const POOL_SIZE: &str = "WORKER_POOL_SIZE";
-/// Environment variable: the maximum of running and waiting attempts.
+/// Environment variable: the maximum of running and queued work.
 const MAX_QUEUED: &str = "MAX_QUEUED_WORKERS";
-/// The default of running and waiting attempts per thread.
+/// The default of running and queued work per thread.
 const MOST_PER_THREAD: usize = 10;
 
 /// How the next thread is chosen.
@@ -13,7 +13,7 @@ pub enum Choice {
     /// In turn.
     #[default]
     RoundRobin,
-    /// The thread with the fewest attempts.
+    /// The thread with the least to do.
     LeastLoaded,
 }
 
@@ -30,9 +30,9 @@ pub enum Runtimes {
 /// The layout of a thread pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPolicy {
-    /// The number of threads.
+    /// The number of threads, above zero.
     pub threads: usize,
-    /// The maximum of running and waiting attempts together. A pool has no more workers than this, even if there are more threads.
+    /// The maximum of running and queued work together, at least the number of threads.
     pub most: usize,
     /// How the next thread is chosen.
     pub choice: Choice,
@@ -40,8 +40,33 @@ pub struct ThreadPolicy {
     pub runtimes: Runtimes,
 }
 
+/// Why a policy or a variable of the environment cannot be used, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadThreadPolicy(String);
+
+/// The policy that the environment asks for, and which of its variables are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadEnvironment {
+    /// The policy.
+    pub policy: ThreadPolicy,
+    /// Where the number of threads comes from.
+    pub threads_from: SettingSource,
+    /// Where the maximum of running and queued work comes from.
+    pub most_from: SettingSource,
+}
+
+/// Where a setting comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingSource {
+    /// A variable of the environment, by its name.
+    Variable(&'static str),
+    /// It is not set: the number of cores, or ten for each thread.
+    Default,
+}
+
 impl ThreadPolicy {
-    /// One thread per core, and ten attempts per thread.
+    /// One thread per core, and ten running or queued for each.
     #[must_use]
     pub fn for_cores(cores: usize) -> Self {
         let threads = cores.max(1);
@@ -52,23 +77,105 @@ impl ThreadPolicy {
     /// The same, overridden by `WORKER_POOL_SIZE` and `MAX_QUEUED_WORKERS`.
     ///
     /// # Errors
-    /// A sentence, when one of them is not a number above zero.
-    pub fn from_environment(cores: usize, read: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let number = |name: &str| match read(name) {
+    /// When one of them is not a number above zero, or the limit is below the number of threads.
+    pub fn from_environment(
+        cores: usize,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, BadThreadPolicy> {
+        Ok(ThreadEnvironment::read(cores, read)?.policy)
+    }
+
+    /// The policy of this machine and of the environment of this process.
+    ///
+    /// # Errors
+    /// As [`from_environment`](Self::from_environment).
+    pub fn here() -> Result<Self, BadThreadPolicy> {
+        Ok(ThreadEnvironment::here()?.policy)
+    }
+
+    /// Checks that every thread may have something to do.
+    ///
+    /// # Errors
+    /// When there is no thread, or the limit is below the number of threads: some of them could never run anything.
+    pub fn check(&self) -> Result<(), BadThreadPolicy> {
+        let Self { threads, most, .. } = *self;
+        if threads == 0 {
+            return Err(BadThreadPolicy("a pool of threads must have at least one thread".to_owned()));
+        }
+        if most < threads {
+            return Err(BadThreadPolicy(format!(
+                "at most {most} running and queued are too few for {threads} threads: \
+                 allow at least {threads}, or have fewer threads"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl ThreadEnvironment {
+    /// Reads the variables.
+    ///
+    /// # Errors
+    /// When one of them is not a number above zero, or the limit is below the number of threads.
+    pub fn read(cores: usize, read: impl Fn(&str) -> Option<String>) -> Result<Self, BadThreadPolicy> {
+        let number = |name: &'static str| match read(name) {
             None => Ok(None),
             Some(text) => match text.trim().parse::<usize>() {
-                Ok(number) if number > 0 => Ok(Some(number)),
-                Ok(_) | Err(_) => Err(format!("{name} is \"{text}\", but must be a whole number above zero")),
+                Ok(number) if number > 0 => Ok(Some((number, SettingSource::Variable(name)))),
+                Ok(_) | Err(_) => Err(BadThreadPolicy(format!(
+                    "{name} is \"{text}\", but must be a whole number above zero"
+                ))),
             },
         };
-        let policy = Self::for_cores(number(POOL_SIZE)?.unwrap_or(cores));
-        Ok(Self { most: number(MAX_QUEUED)?.unwrap_or(policy.most), ..policy })
+        let (threads, threads_from) = number(POOL_SIZE)?.unwrap_or((cores, SettingSource::Default));
+        let usual = ThreadPolicy::for_cores(threads);
+        let (most, most_from) = number(MAX_QUEUED)?.unwrap_or((usual.most, SettingSource::Default));
+        let policy = ThreadPolicy { most, ..usual };
+        if most < policy.threads {
+            let threads = policy.threads;
+            let (whose, other) = match threads_from {
+                SettingSource::Variable(name) => {
+                    (format!("{name} is {threads}"), format!(", or a smaller {name}"))
+                }
+                SettingSource::Default => {
+                    (format!("there are {threads} threads, one for each core"), String::new())
+                }
+            };
+            return Err(BadThreadPolicy(format!(
+                "{MAX_QUEUED} is {most}, but {whose}: each thread needs room for one; set at least {threads}{other}"
+            )));
+        }
+        Ok(Self { policy, threads_from, most_from })
+    }
+
+    /// Reads the variables of this process, and counts the cores of this machine.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn here() -> Result<Self, BadThreadPolicy> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Text that is not UTF-8 is no number, and refused as such.
+        Self::read(cores, |name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+    }
+
+    /// Whether any of the variables is set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        [self.threads_from, self.most_from].iter().any(|from| *from != SettingSource::Default)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn environment<'a>(size: Option<&'a str>, most: Option<&'a str>) -> impl Fn(&str) -> Option<String> + 'a {
+        move |name| match name {
+            POOL_SIZE => size.map(str::to_owned),
+            MAX_QUEUED => most.map(str::to_owned),
+            other => panic!("{other} is none of the variables"),
+        }
+    }
 
     #[test]
     fn a_thread_for_each_core_and_ten_attempts_for_each_thread() {
@@ -79,22 +186,57 @@ mod tests {
 
     #[test]
     fn the_environment_has_the_last_word() {
-        let read = |name: &str| match name {
-            "WORKER_POOL_SIZE" => Some("3".to_owned()),
-            _ => None,
-        };
-        let policy = ThreadPolicy::from_environment(8, read).unwrap();
-        assert_eq!((policy.threads, policy.most), (3, 30));
-        let read = |name: &str| Some(if name == "WORKER_POOL_SIZE" { "2" } else { "5" }.to_owned());
-        let policy = ThreadPolicy::from_environment(8, read).unwrap();
-        assert_eq!((policy.threads, policy.most), (2, 5));
+        for (size, most, expected) in [
+            (None, None, (8, 80)),
+            (Some("3"), None, (3, 30)),
+            (None, Some("9"), (8, 9)),
+            (Some(" 2 "), Some("5"), (2, 5)),
+            (Some("4"), Some("4"), (4, 4)),
+        ] {
+            let policy = ThreadPolicy::from_environment(8, environment(size, most)).unwrap();
+            assert_eq!((policy.threads, policy.most), expected, "{size:?} {most:?}");
+        }
+    }
+
+    #[test]
+    fn each_value_says_where_it_comes_from() {
+        let read = ThreadEnvironment::read(8, environment(Some("3"), None)).unwrap();
+        assert_eq!(read.threads_from, SettingSource::Variable("WORKER_POOL_SIZE"));
+        assert_eq!(read.most_from, SettingSource::Default);
+        assert!(read.is_set());
+        assert!(!ThreadEnvironment::read(8, environment(None, None)).unwrap().is_set());
     }
 
     #[test]
     fn what_is_not_a_number_above_zero_is_refused_with_a_sentence() {
         for text in ["0", "-1", "many", "", "1.5"] {
-            let error = ThreadPolicy::from_environment(8, |_| Some(text.to_owned())).unwrap_err();
-            assert!(error.contains("WORKER_POOL_SIZE") && error.contains("whole number"), "{error}");
+            let error = ThreadPolicy::from_environment(8, environment(Some(text), None)).unwrap_err();
+            let sentence = format!("WORKER_POOL_SIZE is \"{text}\", but must be a whole number above zero");
+            assert_eq!(error.to_string(), sentence);
+            let error = ThreadPolicy::from_environment(8, environment(None, Some(text))).unwrap_err();
+            assert!(error.to_string().starts_with("MAX_QUEUED_WORKERS is "), "{error}");
         }
+    }
+
+    #[test]
+    fn a_limit_below_the_threads_is_refused_with_a_sentence() {
+        let refused = |size, most| {
+            ThreadPolicy::from_environment(8, environment(size, Some(most))).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(Some("4"), "3"),
+            "MAX_QUEUED_WORKERS is 3, but WORKER_POOL_SIZE is 4: each thread needs room for one; \
+             set at least 4, or a smaller WORKER_POOL_SIZE"
+        );
+        assert_eq!(
+            refused(None, "7"),
+            "MAX_QUEUED_WORKERS is 7, but there are 8 threads, one for each core: each thread needs room for one; \
+             set at least 8"
+        );
+        let policy = ThreadPolicy { most: 1, ..ThreadPolicy::for_cores(2) };
+        assert!(policy.check().unwrap_err().to_string().contains("too few for 2 threads"));
+        let policy = ThreadPolicy { threads: 0, ..policy };
+        assert!(policy.check().unwrap_err().to_string().contains("at least one thread"));
+        assert_eq!(ThreadPolicy::for_cores(1).check(), Ok(()));
     }
 }

@@ -2,4 +2,5 @@
 
 mod conformance;
 mod guide_statuses;
+mod thread_pool;
 mod threads;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ostler_core::{Id, Outcome, TaskId, WorkerId};
 use ostler_exec::{
-    AttemptResult, Choice, Control, Executor, QueueFull, Runtimes, ThreadPolicy, Threads, Work, event_channel,
+    AttemptResult, Choice, Control, Executor, PermitRefused, Runtimes, ThreadPolicy, Threads, Work,
+    event_channel,
 };
 use tokio::sync::Semaphore;
 
@@ -156,7 +157,7 @@ async fn over_the_bound_work_is_handed_back_and_a_drain_waits_for_the_rest() {
     });
     heard.recv().await.expect("it runs");
     assert_eq!(pool.run(work(""), control()).await.outcome, Outcome::HandedBack, "one is all it may have");
-    assert_eq!(pool.permits().take().unwrap_err(), QueueFull);
+    assert_eq!(pool.permits().take().unwrap_err(), PermitRefused::QueueFull);
     let drained = tokio::spawn({
         let permits = Arc::clone(pool.permits());
         async move { permits.drain().await }

@@ -129,9 +129,11 @@ impl LaneCounters {
     }
 }
 
-/// The counters of one pool's workers.
+/// The counters of one pool: its claims, and its workers.
 #[derive(Default)]
 pub(super) struct PoolCounters {
+    /// Tasks that claims have returned.
+    pub(super) claimed: AtomicU64,
     pub(super) started: AtomicU64,
     pub(super) failed_starts: AtomicU64,
     pub(super) recycled: AtomicU64,
@@ -160,6 +162,8 @@ pub(super) struct Counters {
     /// By queue. A node has a bounded number of pools at once, and pools of jobs come and go: those beyond the bound share one.
     pools: RwLock<BTreeMap<Arc<str>, Arc<PoolCounters>>>,
     pub(super) store_outages: AtomicU64,
+    pub(super) store_errors: AtomicU64,
+    pub(super) heartbeats: AtomicU64,
     pub(super) fenced: AtomicU64,
 }
 
@@ -170,6 +174,8 @@ impl Default for Counters {
             other: LaneCounters::new(OTHER, OTHER),
             pools: RwLock::default(),
             store_outages: AtomicU64::default(),
+            store_errors: AtomicU64::default(),
+            heartbeats: AtomicU64::default(),
             fenced: AtomicU64::default(),
         }
     }
@@ -214,6 +220,7 @@ impl Counters {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         let pool = |(queue, pool): (&Arc<str>, &Arc<PoolCounters>)| PoolSnapshot {
             queue: queue.to_string(),
+            claimed: load(&pool.claimed),
             workers_started: load(&pool.started),
             failed_starts: load(&pool.failed_starts),
             workers_recycled: load(&pool.recycled),
@@ -225,6 +232,8 @@ impl Counters {
             lanes,
             pools: pools.iter().map(pool).collect(),
             store_outages: load(&self.store_outages),
+            store_errors: load(&self.store_errors),
+            heartbeats: load(&self.heartbeats),
             fenced: load(&self.fenced),
         }
     }
@@ -239,6 +248,10 @@ pub struct CounterSnapshot {
     pub pools: Vec<PoolSnapshot>,
     /// How often the store could not be used.
     pub store_outages: u64,
+    /// Calls of the store that failed.
+    pub store_errors: u64,
+    /// Renewals of the node's leases.
+    pub heartbeats: u64,
     /// How often the node lost its leases.
     pub fenced: u64,
 }
@@ -268,10 +281,12 @@ impl LaneSnapshot {
     }
 }
 
-/// What a node has counted of the workers of one pool.
+/// What a node has counted of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolSnapshot {
     pub queue: String,
+    /// Tasks that were claimed.
+    pub claimed: u64,
     pub workers_started: u64,
     /// Workers that did not start.
     pub failed_starts: u64,

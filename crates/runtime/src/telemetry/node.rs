@@ -33,15 +33,36 @@ impl Telemetry {
         });
     }
 
+    /// A drain was taken back.
+    pub(crate) fn node_resumed(&self) {
+        self.emit(Level::INFO, || {
+            event!(
+                name: "node.resumed", target: NODE, Level::INFO,
+                { node = &*self.node },
+                "the drain was taken back: claiming tasks again"
+            );
+        });
+    }
+
     pub(crate) fn node_stopped(&self, drained: Drained) {
         let Drained { finished, handed_back } = drained;
         self.emit(Level::INFO, || {
             event!(
                 name: "node.stopped", target: NODE, Level::INFO,
                 { node = &*self.node, finished, handed_back },
-                "stopped: {finished} tasks finished, {handed_back} returned to the queue"
+                "stopped: {finished} tasks finished while it drained, {handed_back} returned to the queue"
             );
         });
+    }
+
+    /// The node has renewed its leases.
+    pub(crate) fn node_renewed(&self) {
+        count(&self.counters.heartbeats);
+    }
+
+    /// A call of the store failed. `store_news` reports whether the store is away.
+    pub(crate) fn store_failed(&self) {
+        count(&self.counters.store_errors);
     }
 
     /// The node could not renew its leases, or was declared dead.

@@ -1,5 +1,7 @@
 //! Events of pools, their workers and the breakers of their queues, target `ostler::pool`.
 
+use std::sync::atomic::Ordering;
+
 use ostler_core::{Ending, ErrorClass, Failure, WorkerId};
 use ostler_exec::WorkerFate;
 use tracing::{Level, event};
@@ -10,6 +12,11 @@ use crate::config::PoolSize;
 use crate::node::Drained;
 
 impl Telemetry {
+    /// A claim has returned tasks of this queue.
+    pub(crate) fn claimed(&self, queue: &str, tasks: usize) {
+        self.counters.pool(queue).claimed.fetch_add(tasks as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn pool_started(&self, queue: &str, size: PoolSize) {
         let PoolSize { min, max, .. } = size;
         self.emit(Level::INFO, || {
@@ -128,11 +135,14 @@ impl Telemetry {
             (WorkerFate::Dead, Ending::Failed(ErrorClass::Crash)) => {
                 self.worker_crashed(queue, worker, "it died while it ran a task");
             }
+            // For the tasks that it ran at once, the death of their worker is that of a node: none of them is blamed.
+            (WorkerFate::Dead, Ending::NodeDied) => {
+                self.worker_crashed(queue, worker, "it died while it ran several tasks, which are run again");
+            }
             // It was killed to end its attempt, which has an event of its own.
             (
                 WorkerFate::Dead,
                 Ending::Success
-                | Ending::NodeDied
                 | Ending::HandedBack
                 | Ending::Cancelled
                 | Ending::Failed(

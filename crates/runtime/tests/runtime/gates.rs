@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{Rate, StateName};
 use ostler_exec::{Inline, TaskError};
-use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig};
+use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, Prefetch};
 use ostler_store::calls::{NewTask, QueueChange};
 use ostler_store::views::TaskRef;
 use ostler_store::{Store, SystemClock};
@@ -21,7 +21,7 @@ async fn node(here: &TempStore, seed: u64, executor: Inline) -> Node {
         NodeDeps { store: here.store(), clock: Arc::new(SystemClock), ids: Arc::new(move || ids.task().0) };
     let long = Duration::from_secs(600);
     let lease = LeaseTimes { ttl: 2 * long, heartbeat: long, poll: long };
-    let pool = PoolConfig::new(QUEUE, Arc::new(executor), 4);
+    let pool = PoolConfig { prefetch: Prefetch::Off, ..PoolConfig::new(QUEUE, Arc::new(executor), 4) };
     let config =
         NodeConfig { lease, maintenance: long, ..NodeConfig::new(format!("node {seed}"), vec![pool]) };
     Node::start(parts, config).await.expect("the node starts")
@@ -110,5 +110,36 @@ async fn a_queue_that_was_told_to_come_back_is_left_alone_until_then() {
     assert!(began.elapsed() >= wait - Duration::from_millis(10), "they waited: {:?}", began.elapsed());
     let shown = here.store().show(TaskRef::Id(limited)).await.unwrap().expect("it is there");
     assert_eq!((shown.task.state.name(), shown.task.failures), (StateName::Queued, 0));
+    node.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_nothing_more_from_a_queue_that_its_failure_stops() {
+    let here = TempStore::real();
+    let began = Signal::new("began");
+    let emits = began.clone();
+    let handler = Inline::new().handle(KIND, move |_, _| {
+        emits.emit();
+        async { Err(TaskError::queue_stop("the key is wrong")) }
+    });
+    let node = node(&here, 1, handler).await;
+    here.store().enqueue(Ids::new(3).new_tasks(40, QUEUE, KIND)).await.unwrap();
+    let rounds = 50;
+    for round in 1..=rounds {
+        set(&here, QueueChange::Resume).await;
+        let mut changes = here.store().changes();
+        let stopped = async {
+            loop {
+                let survey = here.store().survey().await.expect("the store answers");
+                let leased = survey.lanes[0].counts.claimed + survey.lanes[0].counts.running;
+                if survey.queues[0].settings.paused.is_some() && leased == 0 {
+                    break;
+                }
+                changes.wait().await;
+            }
+        };
+        tokio::time::timeout(MAX_WAIT, stopped).await.expect("the queue is paused");
+        assert!(began.count() <= 4 * round, "four workers, {round} rounds: {} starts", began.count());
+    }
     node.drain(MAX_WAIT).await;
 }

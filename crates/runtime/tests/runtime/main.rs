@@ -2,6 +2,7 @@
 
 mod accounts;
 mod comeback;
+mod drains;
 mod followers;
 mod gates;
 mod node;

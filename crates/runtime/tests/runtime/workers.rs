@@ -10,7 +10,7 @@ use ostler_core::{ErrorClass, Failure, MemoryPressure, WorkerId, WorkerState};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerOpening};
 use ostler_runtime::{LeaseTimes, Node, NodeConfig, NodeDeps, PoolConfig, PoolSize, Prefetch};
 use ostler_store::calls::QueueChange;
-use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
+use ostler_store::node_commands::{CommandAnswer, NodeAnswer, NodeCommand, RecycleAnswer, WorkerChoice};
 use ostler_store::views::{Counts, Survey};
 use ostler_store::{Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, Signal, TempStore};
@@ -156,7 +156,7 @@ impl Scene {
         }
     }
 
-    async fn recycle(&self, node: &Node, who: WorkerChoice) -> Reply {
+    async fn recycle(&self, node: &Node, who: WorkerChoice) -> RecycleAnswer {
         let command = NodeCommand::Recycle { pool: QUEUE.into(), who };
         let CommandAnswer::Given { number } =
             self.here.store().command(node.session(), command).await.unwrap()
@@ -166,7 +166,10 @@ impl Scene {
         let answered =
             |survey: &Survey| survey.nodes[0].replies.iter().find(|answer| answer.number == number).cloned();
         let survey = self.until("an answer", |survey| answered(survey).is_some()).await;
-        answered(&survey).expect("it was there")
+        match answered(&survey).expect("it was there").answer {
+            NodeAnswer::Recycle(answer) => answer,
+            NodeAnswer::Resume(answer) => panic!("{answer:?} is for another command"),
+        }
     }
 }
 

@@ -59,9 +59,9 @@ impl QueueGate {
         Self { queue: Arc::clone(&queue.name), rules: queue.settings.queue_rules(), gate: queue.gate.clone() }
     }
 
-    /// Whether it stays open.
-    fn is_open(&self) -> bool {
-        self.rules.is_none() && self.gate == Gate::default()
+    /// Whether the gate of a queue limits nothing and holds nothing, so that it stays open.
+    fn stays_open(queue: &QueueRow) -> bool {
+        !queue.settings.has_queue_rules() && queue.gate == Gate::default()
     }
 
     /// The gate after an attempt of this cost has passed it, or why it may not.
@@ -88,14 +88,19 @@ fn at_rest(gate: Gate, rules: &GateRules, now: Timestamp) -> Gate {
 impl ClaimGate {
     /// The gates of a queue, and of the queue of its pool; `None` if there are no limits, so that all of them stay open.
     pub fn of(queue: &QueueRow, pool: Option<&QueueRow>) -> Option<Self> {
-        let keys = KeyRules::of(queue);
-        let own = QueueGate::of(queue);
-        let pool = pool.map(QueueGate::of).filter(|pool| !pool.is_open());
-        if own.is_open() && pool.is_none() && !keys.may_gate() {
+        let pool = pool.filter(|pool| !QueueGate::stays_open(pool));
+        // Most queues have no limits: nothing is copied for them.
+        if QueueGate::stays_open(queue) && pool.is_none() && !KeyRules::may_gate_in(queue) {
             return None;
         }
-        let (asked, refused) = (HashMap::new(), HashMap::new());
-        Some(Self { id: queue.id, own, pool, keys, asked, refused })
+        Some(Self {
+            id: queue.id,
+            own: QueueGate::of(queue),
+            pool: pool.map(QueueGate::of),
+            keys: KeyRules::of(queue),
+            asked: HashMap::new(),
+            refused: HashMap::new(),
+        })
     }
 
     /// Why the queue is closed as a whole, if it is.

@@ -75,7 +75,7 @@ fn refused(path: &Path, what: &str) {
 }
 
 /// The schema version.
-const VERSION: i64 = 9;
+const VERSION: i64 = 10;
 
 #[tokio::test]
 async fn a_log_of_another_file_is_noticed_and_not_folded_in() {

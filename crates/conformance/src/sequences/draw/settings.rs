@@ -77,9 +77,10 @@ impl Drawer {
     }
 
     pub(super) fn change_an_account(&mut self) -> Op {
-        let change = match self.below(5) {
+        let change = match self.below(6) {
             0 => AccountDraft::Hold { for_ms: self.maybe(80, |d| d.span(20_000)) },
             1 | 2 => AccountDraft::Release,
+            3 => AccountDraft::Allowance(self.below(8) as u32),
             _ => AccountDraft::Cap(self.maybe(80, |d| d.below(5) as u32)),
         };
         Op::ChangeAccount { name: self.below(ACCOUNTS.len()), change }

@@ -20,7 +20,7 @@ use ostler_store::calls::{
 };
 use ostler_store::events::EventQuery;
 use ostler_store::jobs::{JobAnswer, JobChange, JobFilter, JobPut, NewJob};
-use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply};
+use ostler_store::node_commands::{CommandAnswer, NodeAnswer, NodeCommand, Reply, ResumeAnswer};
 use ostler_store::outbox::{Ack, OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::schedules::{
     Activity, Fired, Firing, PutAnswer, Schedule, ScheduleAnswer, ScheduleChange, TaskTemplate,
@@ -234,7 +234,7 @@ async fn sessions(stage: &Stage) -> Vec<Case> {
     let (here, id) = (store(), joined(stage, "answer").await);
     let ordered = stage.store.command(id, NodeCommand::Drain).await.expect("order answers");
     assert_eq!(ordered, CommandAnswer::Given { number: 1 });
-    let answer = Reply { number: 1, recycled: Vec::new(), busy: Vec::new() };
+    let answer = Reply { number: 1, answer: NodeAnswer::Resume(ResumeAnswer::NotDraining) };
     cases.push(Case::new(
         "answer",
         async move { same(&here.reply(id, answer).await.map_err(told)?, &Fenced::Recorded) },

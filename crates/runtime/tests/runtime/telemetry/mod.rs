@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_core::{
     Backoff, BreakerPolicy, ErrorClass, Failure, Jitter, Overrides, StateName, TaskId, Trip, WorkerId,
+    WorkerState,
 };
 use ostler_exec::{
     AttemptResult, Control, Executor, Inline, Served, TaskError, ThreadPolicy, Threads, Work, WorkerOpening,
@@ -17,7 +18,7 @@ use ostler_runtime::{AttemptOutcome, LeaseTimes, Node, NodeConfig, NodeDeps, Poo
 use ostler_store::calls::{NewTask, QueueChange};
 use ostler_store::gates::{BreakerScope, BreakerSetting};
 use ostler_store::node_commands::{NodeCommand, WorkerChoice};
-use ostler_store::views::TaskRef;
+use ostler_store::views::{Survey, TaskRef};
 use ostler_store::{Store as _, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempStore};
 use tracing::Level;
@@ -65,6 +66,19 @@ impl Scene {
         let id = task.id;
         self.here.store().enqueue(vec![task]).await.expect("it is enqueued");
         id
+    }
+
+    /// Waits until the survey of the store is as wanted.
+    async fn until(&self, what: &str, holds: impl Fn(&Survey) -> bool) {
+        let began = std::time::Instant::now();
+        loop {
+            let survey = self.here.store().survey().await.expect("the store answers");
+            if holds(&survey) {
+                return;
+            }
+            assert!(began.elapsed() < MAX_WAIT, "not in time: {what}, but {survey:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -117,6 +131,8 @@ async fn each_attempt_of_a_task_is_told_with_its_backoff_and_the_end_with_its_re
     assert_eq!((lane.queue.as_str(), lane.kind.as_str(), lane.started), (QUEUE, KIND, 3));
     assert_eq!((lane.ended(AttemptOutcome::Retried), lane.ended(AttemptOutcome::Completed)), (2, 1));
     assert_eq!((lane.took.count(), lane.waited.count()), (3, 1), "it waited once for its first attempt");
+    let [pool] = found.pools.as_slice() else { panic!("{found:?}") };
+    assert_eq!((pool.claimed, found.store_errors), (3, 0));
     node.drain(MAX_WAIT).await;
 }
 
@@ -155,7 +171,7 @@ async fn a_node_and_its_pools_are_told_from_start_to_stop() {
     assert_eq!((all[0].target, all[0].get("session")), ("ostler::node", session.as_str()));
     assert_eq!((all[1].target, all[1].get("queue")), ("ostler::pool", QUEUE));
     assert_eq!(all[2].get("message"), "draining: waiting up to 30s for 0 running tasks");
-    assert_eq!(all[4].get("message"), "stopped: 0 tasks finished, 0 returned to the queue");
+    assert_eq!(all[4].get("message"), "stopped: 0 tasks finished while it drained, 0 returned to the queue");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,11 +243,61 @@ async fn the_fate_of_workers_is_told() {
     node.drain(MAX_WAIT).await;
 }
 
+/// An executor whose worker dies when it runs all of the tasks that it takes.
+struct Crowd {
+    running: Arc<tokio::sync::Barrier>,
+}
+
+const CROWD: usize = 3;
+
+#[async_trait]
+impl Executor for Crowd {
+    fn served(&self) -> Served {
+        Served::Any
+    }
+
+    fn per_worker(&self) -> usize {
+        CROWD
+    }
+
+    fn slots(&self, _worker: WorkerId) -> usize {
+        CROWD
+    }
+
+    async fn run(&self, work: Work, _control: Control) -> AttemptResult {
+        if work.attempt > 1 {
+            return AttemptResult::success(None);
+        }
+        self.running.wait().await;
+        AttemptResult::worker_died()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_dies_with_several_tasks_is_told_once() {
+    let scene = Scene::new(LevelFilter::WARN);
+    let crowd = Crowd { running: Arc::new(tokio::sync::Barrier::new(CROWD)) };
+    let node = scene.node(Arc::new(crowd), Vec::new()).await;
+    for _ in 0..CROWD {
+        scene.add("1").await;
+    }
+    let crashed = scene.seen.wait("worker.crashed").await;
+    assert_eq!(crashed.get("error"), "it died while it ran several tasks, which are run again");
+    let completed = |survey: &Survey| survey.lanes.first().map_or(0, |lane| lane.counts.completed);
+    scene.until("all were run again", |survey| completed(survey) == CROWD as u64).await;
+    assert_eq!(scene.seen.named("worker.crashed").len(), 1);
+    node.drain(MAX_WAIT).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_was_asked_to_go_is_told() {
     let scene = Scene::new(LevelFilter::DEBUG);
     let node = scene.node(fails_first(0), Vec::new()).await;
     let started = scene.seen.wait("worker.started").await;
+    // A worker that has started is busy until it has asked for its first task, and busy workers stay.
+    let is_idle =
+        |survey: &Survey| survey.workers.iter().any(|record| record.worker.state == WorkerState::Idle);
+    scene.until("a worker is idle", is_idle).await;
     let all = NodeCommand::Recycle { pool: QUEUE.to_owned(), who: WorkerChoice::All };
     scene.here.store().command(node.session(), all).await.expect("the store answers");
     assert_eq!(scene.seen.wait("worker.recycled").await.get("worker"), started.get("worker"));
