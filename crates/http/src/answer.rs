@@ -3,12 +3,13 @@
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, LOCATION, RETRY_AFTER};
+use hyper::header::{CONTENT_ENCODING, HeaderMap, LOCATION, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{HttpError, Stage};
+use crate::gunzip::Gunzip;
 use crate::request::HttpLimits;
 
 /// An answer, whatever its status. Dropping it closes the connection.
@@ -17,6 +18,9 @@ pub struct HttpAnswer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
+    /// `None`: the body is passed on as it came.
+    gunzip: Option<Box<Gunzip>>,
+    /// After decoding.
     read_bytes: usize,
     limits: HttpLimits,
     began: Instant,
@@ -32,7 +36,7 @@ impl HttpAnswer {
     ) -> Self {
         let (head, body) = response.into_parts();
         let (status, headers) = (head.status, head.headers);
-        Self { status, headers, body, read_bytes: 0, limits, began, _connection: connection }
+        Self { status, headers, body, gunzip: None, read_bytes: 0, limits, began, _connection: connection }
     }
 
     /// The header `Retry-After`: seconds, or a date.
@@ -47,6 +51,20 @@ impl HttpAnswer {
         self.headers.get(LOCATION)?.to_str().ok()
     }
 
+    /// The same, whose body is decompressed as it is read. Its size limit holds for what comes out.
+    ///
+    /// # Errors
+    /// When the server has encoded it in another way than by gzip.
+    pub fn decoded(mut self) -> Result<Self, HttpError> {
+        let encoding = self.headers.get(CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim());
+        match encoding.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("" | "identity") => {}
+            Some("gzip" | "x-gzip") => self.gunzip = Some(Box::new(Gunzip::new())),
+            Some(other) => return Err(HttpError::Undecodable(format!("its encoding is {other}"))),
+        }
+        Ok(self)
+    }
+
     /// The next piece of the body, as it arrives; `None` at its end. Cancel safe.
     ///
     /// # Errors
@@ -56,7 +74,14 @@ impl HttpAnswer {
             let frame = within(&self.limits, self.began, Stage::Reading, self.body.frame()).await?;
             let Some(frame) = frame.transpose()? else { return Ok(None) };
             // Other frames are trailers.
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(mut data) = frame.into_data() else { continue };
+            if let Some(gunzip) = &mut self.gunzip {
+                let limit = self.limits.answer_bytes;
+                data = gunzip.push(&data, limit.saturating_sub(self.read_bytes), limit)?;
+                if data.is_empty() {
+                    continue;
+                }
+            }
             self.read_bytes = self.read_bytes.saturating_add(data.len());
             if self.read_bytes > self.limits.answer_bytes {
                 return Err(HttpError::AnswerTooLarge { limit: self.limits.answer_bytes });

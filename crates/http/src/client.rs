@@ -11,6 +11,7 @@ use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, PROXY_AUTHORIZ
 use hyper::{Request, Uri, Version};
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -73,13 +74,33 @@ impl HttpClient {
     /// # Errors
     /// When there is no answer. Any status is one.
     pub async fn send(&self, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
-        let (began, limits) = (Instant::now(), request.limits);
-        if request.body.len() > limits.request_bytes {
-            let (bytes, limit) = (request.body.len(), limits.request_bytes);
-            return Err(HttpError::RequestTooLarge { bytes, limit });
-        }
+        let began = Instant::now();
+        check_size(&request)?;
         let connecting = self.connector.connect(&request.uri);
-        let Connected { stream, route } = within(&limits, began, Stage::Connecting, connecting).await??;
+        let connected = within(&request.limits, began, Stage::Connecting, connecting).await??;
+        self.exchange(request, connected, began).await
+    }
+
+    /// The same over a connection that the caller has made, to an address that the caller has checked: address rules and proxies do not
+    /// apply. The header `Host` and the name in TLS are those of the request's address.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_over(&self, request: HttpRequest, plain: TcpStream) -> Result<HttpAnswer, HttpError> {
+        let began = Instant::now();
+        check_size(&request)?;
+        let encrypting = self.connector.over(&request.uri, plain);
+        let connected = within(&request.limits, began, Stage::Connecting, encrypting).await??;
+        self.exchange(request, connected, began).await
+    }
+
+    async fn exchange(
+        &self,
+        request: HttpRequest,
+        connected: Connected,
+        began: Instant,
+    ) -> Result<HttpAnswer, HttpError> {
+        let (limits, Connected { stream, route }) = (request.limits, connected);
         let request = self.head(request, &route)?;
         let mut connection = http1::Builder::new();
         connection.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
@@ -122,6 +143,11 @@ impl HttpClient {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         Ok(head)
     }
+}
+
+fn check_size(request: &HttpRequest) -> Result<(), HttpError> {
+    let (bytes, limit) = (request.body.len(), request.limits.request_bytes);
+    if bytes > limit { Err(HttpError::RequestTooLarge { bytes, limit }) } else { Ok(()) }
 }
 
 /// `user:password` of an address, as the header of basic authentication.

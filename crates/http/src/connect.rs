@@ -75,9 +75,7 @@ impl Connector {
         let proxy = self.proxies.as_ref().and_then(|proxies| proxies.intercept(uri));
         let Some(proxy) = proxy else {
             let plain = self.reach(target.host, target.port).await?;
-            let stream =
-                if target.encrypted { self.encrypt(target.host, plain).await? } else { boxed(plain) };
-            return Ok(Connected { stream, route: Route::Direct });
+            return self.over(uri, plain).await;
         };
         let plain = self.reach_proxy(&proxy).await?;
         if !target.encrypted {
@@ -88,6 +86,13 @@ impl Connector {
         }
         let tunnel = tunnel(&proxy, &target, plain).await?;
         Ok(Connected { stream: self.encrypt(target.host, tunnel).await?, route: Route::Direct })
+    }
+
+    /// Uses a connection to the host that exists already, and encrypts it if the address asks for it.
+    pub(crate) async fn over(&self, uri: &Uri, plain: TcpStream) -> Result<Connected, HttpError> {
+        let target = target(uri)?;
+        let stream = if target.encrypted { self.encrypt(target.host, plain).await? } else { boxed(plain) };
+        Ok(Connected { stream, route: Route::Direct })
     }
 
     async fn reach_proxy(&self, proxy: &Intercept) -> Result<TcpStream, HttpError> {

@@ -27,8 +27,42 @@ pub enum HttpError {
     /// The connection broke, or the answer is not HTTP.
     #[error("the connection failed: {0}")]
     Broken(#[from] hyper::Error),
+    /// The body is compressed, and cannot be decompressed.
+    #[error("the answer cannot be decoded: {0}")]
+    Undecodable(String),
     #[error("the answer has more than {limit} bytes")]
     AnswerTooLarge { limit: usize },
+}
+
+/// What a caller may want to know about an error: whether another attempt can succeed is decided by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpFault {
+    /// The address of the request is wrong.
+    Address,
+    RequestTooLarge,
+    TimedOut,
+    AnswerTooLarge,
+    /// The host, the network, or what the host sent.
+    Connection,
+}
+
+impl HttpError {
+    #[must_use]
+    pub const fn fault(&self) -> HttpFault {
+        match self {
+            Self::Address(_) => HttpFault::Address,
+            Self::RequestTooLarge { .. } => HttpFault::RequestTooLarge,
+            Self::TimedOut { .. } => HttpFault::TimedOut,
+            Self::AnswerTooLarge { .. } => HttpFault::AnswerTooLarge,
+            Self::Forbidden { .. }
+            | Self::Unresolved { .. }
+            | Self::Unreachable { .. }
+            | Self::Tls { .. }
+            | Self::Proxy { .. }
+            | Self::Broken(_)
+            | Self::Undecodable(_) => HttpFault::Connection,
+        }
+    }
 }
 
 /// What took too long.

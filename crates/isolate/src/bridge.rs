@@ -12,7 +12,9 @@ use ostler_core::{Level, cut};
 use serde::Deserialize;
 
 use crate::end::{FunctionEnd, ThrownError};
-use crate::host::{FetchRequest, FunctionHost, FunctionProgress, HostCall, HostReply, MAX_LINE_BYTES};
+use crate::host::{
+    FetchRedirect, FetchRequest, FunctionHost, FunctionProgress, HostCall, HostReply, MAX_LINE_BYTES,
+};
 use crate::limits::FunctionLimits;
 use crate::meter::Meter;
 use crate::stop::{Interrupter, LimitCause, Mail};
@@ -30,15 +32,16 @@ const MAX_MESSAGE_BYTES: usize = 1_000;
 /// The Rust side of an isolate, with the call that it runs.
 pub struct Bridge {
     limits: FunctionLimits,
-    run: RefCell<Option<Run>>,
+    run: RefCell<Option<CallRun>>,
 }
 
 /// One call, as the isolate's thread sees it.
-struct Run {
+struct CallRun {
     host: Rc<dyn FunctionHost>,
     signal: Interrupter,
     mailbox: Receiver<Mail>,
     meter: Meter,
+    wall: Duration,
     timers: Timers,
     log_lines: u32,
     last_call: u32,
@@ -78,12 +81,20 @@ impl Bridge {
     }
 
     /// Begins a call: its limits count from now.
-    pub(crate) fn begin(&self, host: Rc<dyn FunctionHost>, signal: Interrupter, mailbox: Receiver<Mail>) {
-        *self.run.borrow_mut() = Some(Run {
+    pub(crate) fn begin(
+        &self,
+        host: Rc<dyn FunctionHost>,
+        signal: Interrupter,
+        mailbox: Receiver<Mail>,
+        wall: Option<Duration>,
+    ) {
+        let wall = wall.unwrap_or(self.limits.wall);
+        *self.run.borrow_mut() = Some(CallRun {
             host,
             signal,
             mailbox,
-            meter: Meter::start(&self.limits),
+            meter: Meter::start(self.limits.cpu, wall),
+            wall,
             timers: Timers::default(),
             log_lines: 0,
             last_call: 0,
@@ -168,7 +179,7 @@ impl Bridge {
     }
 }
 
-impl Run {
+impl CallRun {
     fn operation(&mut self, op: &str, text: &str, limits: &FunctionLimits) -> Result<String, String> {
         match op {
             "log" => self.log(text, limits),
@@ -222,7 +233,7 @@ impl Run {
         }
         let delay = text.parse().map_err(|_| "a delay is a number of milliseconds")?;
         // A timer beyond the deadline never fires, however far it is.
-        let due = Instant::now() + Duration::from_millis(delay).min(limits.wall * 2);
+        let due = Instant::now() + Duration::from_millis(delay).min(self.wall * 2);
         Ok(self.timers.set(due).to_string())
     }
 
@@ -253,11 +264,31 @@ impl Run {
 #[derive(Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 enum Question {
-    BeginStep { name: String },
-    SaveStep { name: String, value: String },
-    WriteFile { path: String, bytes: String },
-    Fetch { method: String, url: String, headers: Vec<(String, String)>, body: Option<String> },
-    FetchBody { response: u32 },
+    BeginStep {
+        name: String,
+    },
+    SaveStep {
+        name: String,
+        value: String,
+    },
+    WriteFile {
+        path: String,
+        bytes: String,
+    },
+    Fetch {
+        response: u32,
+        method: String,
+        url: String,
+        headers: Vec<(String, String)>,
+        body: Option<String>,
+        redirect: FetchRedirect,
+    },
+    FetchBody {
+        response: u32,
+    },
+    FetchClose {
+        response: u32,
+    },
 }
 
 impl From<Question> for HostCall {
@@ -266,10 +297,12 @@ impl From<Question> for HostCall {
             Question::BeginStep { name } => Self::BeginStep { name },
             Question::SaveStep { name, value } => Self::SaveStep { name, value },
             Question::WriteFile { path, bytes } => Self::WriteFile { path, bytes: bytes_of(&bytes) },
-            Question::Fetch { method, url, headers, body } => {
-                Self::Fetch(FetchRequest { method, url, headers, body: body.as_deref().map(bytes_of) })
+            Question::Fetch { response, method, url, headers, body, redirect } => {
+                let body = body.as_deref().map(bytes_of);
+                Self::Fetch(FetchRequest { response, method, url, headers, body, redirect })
             }
             Question::FetchBody { response } => Self::FetchBody { response },
+            Question::FetchClose { response } => Self::FetchClose { response },
         }
     }
 }

@@ -42,6 +42,23 @@ pub struct ThrownError {
     pub message: String,
     /// The `stack` of an error.
     pub stack: String,
+    /// How the function classed its error, if it did.
+    #[serde(default)]
+    pub labels: Option<Box<ErrorLabels>>,
+}
+
+/// What a function says of its error, in the words of the SDK.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct ErrorLabels {
+    /// Its `class`, or the `className` of its constructor.
+    pub class: Option<String>,
+    /// Its `retryAfterMs`.
+    pub retry_after_ms: Option<u64>,
+    /// Its `step`, or the step that threw it.
+    pub step: Option<String>,
+    /// Its `hint`.
+    pub hint: Option<String>,
 }
 
 /// Bytes of each text of a thrown error.
@@ -92,12 +109,15 @@ impl std::error::Error for FunctionEnd {}
 impl ThrownError {
     /// An error without a stack.
     pub(crate) fn new(name: &str, message: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), message: message.into(), stack: String::new() }
+        Self { name: name.to_owned(), message: message.into(), ..Self::default() }
     }
 
     /// Texts within [`MAX_ERROR_BYTES`].
     pub(crate) fn bounded(mut self) -> Self {
-        for text in [&mut self.name, &mut self.message, &mut self.stack] {
+        let labels = self.labels.iter_mut();
+        let optional =
+            labels.flat_map(|labels| [&mut labels.class, &mut labels.step, &mut labels.hint]).flatten();
+        for text in [&mut self.name, &mut self.message, &mut self.stack].into_iter().chain(optional) {
             *text = cut(text, MAX_ERROR_BYTES);
         }
         self

@@ -49,24 +49,46 @@ pub enum HostCall {
     Fetch(FetchRequest),
     /// The next bytes of a response's body, or [`HostAnswer::Nothing`] at its end.
     FetchBody { response: u32 },
+    /// The function has given up a response, whether its head has arrived or not. Answered with [`HostAnswer::Nothing`].
+    FetchClose { response: u32 },
 }
 
 /// An HTTP request of a function. The host decides whether it may be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FetchRequest {
+    /// Names the response in the calls that follow. The prelude gives each request of an isolate another number.
+    pub response: u32,
     pub method: String,
     pub url: String,
     pub headers: Vec<(String, String)>,
+    #[serde(with = "crate::dialect::base64_body")]
     pub body: Option<Vec<u8>>,
+    pub redirect: FetchRedirect,
+}
+
+/// What a redirect does to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FetchRedirect {
+    /// The request goes on to where it leads.
+    #[default]
+    Follow,
+    /// The request fails.
+    Error,
+    /// It is the response.
+    Manual,
 }
 
 /// The head of an HTTP response. Its body is read by [`HostCall::FetchBody`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FetchHead {
-    /// Names the response in [`HostCall::FetchBody`].
+    /// The number of the request.
     pub response: u32,
     pub status: u16,
+    pub status_text: String,
+    /// Where the response came from, after redirects.
     pub url: String,
+    pub redirected: bool,
     pub headers: Vec<(String, String)>,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What one call of a function may use. A call that goes beyond a limit ends with the cause of that name
 /// ([`FunctionEnd`](crate::FunctionEnd)).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FunctionLimits {
     /// Heap, strings and buffers of the isolate together. The prelude and the function's own code count too.
     pub memory_bytes: usize,
@@ -24,6 +24,14 @@ pub struct FunctionLimits {
 
 /// The stack that a thread needs for a call with the default limits: that of JavaScript, and room for the Rust code below and above.
 pub const THREAD_STACK_BYTES: usize = 2 << 20;
+
+impl FunctionLimits {
+    /// The stack of a thread that runs functions within these limits.
+    #[must_use]
+    pub fn thread_stack_bytes(&self) -> usize {
+        THREAD_STACK_BYTES + self.stack_bytes.saturating_sub(Self::default().stack_bytes)
+    }
+}
 
 impl Default for FunctionLimits {
     fn default() -> Self {

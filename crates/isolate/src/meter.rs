@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::limits::FunctionLimits;
 use crate::stop::LimitCause;
 
 /// Measures a call on its own thread.
@@ -16,8 +15,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn start(limits: &FunctionLimits) -> Self {
-        Self { cpu_start: thread_cpu(), cpu: limits.cpu, deadline: Instant::now() + limits.wall }
+    pub(crate) fn start(cpu: Duration, wall: Duration) -> Self {
+        Self { cpu_start: thread_cpu(), cpu, deadline: Instant::now() + wall }
     }
 
     /// The limit that is exceeded, if one is.

@@ -7,7 +7,7 @@
 pub(crate) const CORE: &str = include_str!("prelude/core.js");
 
 /// The parts that are executed when they are first used.
-const PARTS: [(&str, &str); 12] = [
+pub(crate) const PARTS: [(&str, &str); 12] = [
     ("abort", include_str!("prelude/abort.js")),
     ("calls", include_str!("prelude/calls.js")),
     ("clone", include_str!("prelude/clone.js")),

@@ -7,11 +7,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::limits::FunctionLimits;
 use crate::stop::{Interrupter, LimitCause};
 
 /// How often running calls are looked at.
@@ -85,7 +84,14 @@ impl Watchdog {
             report: Box::new(report),
         });
         let watching = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || watching.watch())?;
+        let (started, is_started) = mpsc::channel();
+        let watch = move || {
+            let _ = started.send(());
+            watching.watch();
+        };
+        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(watch)?;
+        // A thread that begins to run makes system calls that its process may give up next.
+        is_started.recv().map_err(|_| io::Error::other("the thread of the watchdog has ended"))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -123,12 +129,12 @@ pub struct ThreadWatch {
 
 impl ThreadWatch {
     /// Watches a call until the result is dropped.
-    pub(crate) fn begin(&self, signal: &Interrupter, limits: &FunctionLimits) -> WatchedCall {
+    pub(crate) fn begin(&self, signal: &Interrupter, cpu: Duration, wall: Duration) -> WatchedCall {
         *lock(&self.watched.running) = Some(Running {
             signal: signal.clone(),
-            cpu_limit: limits.cpu,
+            cpu_limit: cpu,
             cpu_start: None,
-            wall_limit: limits.wall,
+            wall_limit: wall,
             started: Instant::now(),
             stopped: None,
             reported: false,

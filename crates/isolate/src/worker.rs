@@ -15,7 +15,7 @@ use crate::watchdog::ThreadWatch;
 const MAX_CALLS_PER_MEMORY_CHECK: u32 = 64;
 
 /// Whether calls share an isolate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reuse {
     /// Each call has an isolate of its own: nothing of an earlier call is left.
     Fresh,
@@ -25,7 +25,7 @@ pub enum Reuse {
 }
 
 /// When a warm isolate is dropped. It always is after a call that failed, and before a call of another function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WarmPolicy {
     /// Calls that one isolate runs.
     pub calls: u32,
@@ -88,7 +88,8 @@ impl FunctionWorker {
         function: &FunctionSource,
         call: FunctionCall,
     ) -> Result<Option<String>, FunctionEnd> {
-        let _watched = self.watch.as_ref().map(|watch| watch.begin(&call.signal, &self.limits));
+        let wall = call.wall.unwrap_or(self.limits.wall);
+        let _watched = self.watch.as_ref().map(|watch| watch.begin(&call.signal, self.limits.cpu, wall));
         let hash = function.hash();
         let kept = self.warm.take().filter(|warm| warm.function == hash);
         let (mut warm, load) = match kept {
@@ -144,9 +145,9 @@ impl WarmIsolate {
         load: Option<&FunctionSource>,
         call: FunctionCall,
     ) -> Result<Option<String>, FunctionEnd> {
-        let FunctionCall { payload, info, host, signal, mailbox } = call;
+        let FunctionCall { payload, info, host, signal, mailbox, wall } = call;
         let isolate = &mut *self.isolate;
-        self.bridge.begin(host, signal, mailbox);
+        self.bridge.begin(host, signal, mailbox, wall);
         if let Some(function) = load {
             isolate.load(function)?;
             match pump::drive(isolate, &self.bridge)? {

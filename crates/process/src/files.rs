@@ -159,7 +159,8 @@ fn matching<'a>(
     })
 }
 
-fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<EventBody> {
+/// The event of one file, by its path in the folder.
+pub(crate) fn record(folder: &OwnedFd, path: &Path, stopped: &AtomicBool) -> io::Result<EventBody> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(openat2(folder.as_fd(), path, flags, Mode::empty(), INSIDE)?);
     file_event(file, path, stopped)

@@ -15,6 +15,7 @@
 mod argument;
 mod command;
 pub mod descriptors;
+mod file_writes;
 mod files;
 mod folders;
 pub mod injection;
@@ -36,11 +37,15 @@ pub use command::verdict::not_spawned;
 pub use command::{
     Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
 };
+pub use file_writes::{MAX_WRITTEN_DEPTH, write_file};
 pub use files::FilePatterns;
 pub use folders::{Folders, Links, TaskFolder, TaskFolders};
 pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
 pub use lines::{Lines, Tail};
 pub use memory::Gauge;
 pub use output_files::OutputFiles;
-pub use worker::{MAX_FRAME_BYTES, MAX_PER_WORKER, Process, ProcessPolicy, Recycle};
+pub use worker::{
+    AttemptExtension, CallFuture, FrameField, MAX_FRAME_BYTES, MAX_OPEN_CALLS, MAX_PER_WORKER, Process,
+    ProcessPolicy, Recycle, WorkerExtension, WorkerSocket,
+};
 pub use worktrees::{WorktreeKeeper, Worktrees, usual_folder as usual_worktrees};

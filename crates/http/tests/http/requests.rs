@@ -66,3 +66,15 @@ async fn a_stream_is_read_piece_by_piece_while_it_goes_on() {
     }
     assert_eq!(read, "data: adata: b");
 }
+
+#[tokio::test]
+async fn a_connection_of_the_caller_is_used_with_the_name_of_the_address() {
+    let server =
+        Server::start(Reply::Pieces(pieces(&["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"]))).await;
+    let connection = tokio::net::TcpStream::connect(("127.0.0.1", server.port)).await.expect("it listens");
+    let uri = "http://api.invalid/path".parse().expect("an address");
+    let answer = client().send_over(HttpRequest::get(uri), connection).await.expect("it is answered");
+    assert_eq!(answer.bytes().await.expect("a body"), "hi");
+    let sent = server.request().await;
+    assert!(sent.starts_with("GET /path HTTP/1.1\r\n") && sent.contains("host: api.invalid\r\n"), "{sent}");
+}

@@ -7,6 +7,8 @@
 //! otherwise. [`LiveIsolate`] checks it for every engine.
 
 pub(crate) mod quickjs;
+#[cfg(feature = "v8")]
+pub(crate) mod v8;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -117,13 +119,17 @@ impl LiveIsolate {
         })
     }
 
+    /// Whether this is the newest isolate of the thread.
+    pub(crate) fn is_newest(&self) -> bool {
+        LIVE.with_borrow(|live| live.last() == Some(&self.id))
+    }
+
     /// Checks that this is the newest isolate of the thread.
     ///
     /// # Panics
     /// When a newer one lives.
     pub(crate) fn assert_newest(&self) {
-        let newest = LIVE.with_borrow(|live| live.last().copied());
-        assert_eq!(newest, Some(self.id), "an isolate runs while a newer one of its thread lives");
+        assert!(self.is_newest(), "an isolate runs while a newer one of its thread lives");
     }
 }
 

@@ -76,6 +76,12 @@ impl From<&Stat> for Version {
     }
 }
 
+impl Version {
+    fn is_of_the_same_file(&self, other: &Self) -> bool {
+        self.0[..2] == other.0[..2]
+    }
+}
+
 impl FunctionFolder {
     /// Opens a folder.
     ///
@@ -140,11 +146,12 @@ impl FunctionFolder {
         Ok(source)
     }
 
-    /// Reads a function until no file changed while it was read.
+    /// Reads a function until no file changed while it was read. A single file that another one has replaced meanwhile is whole too,
+    /// so that frequent deployments do not fail its tasks.
     fn read_whole(&self, kind: &str, engine: &dyn Engine) -> Result<Kept, FunctionFault> {
         for _ in 0..MAX_READS {
             let read = self.read(kind, engine)?;
-            if self.is_current(&read) {
+            if self.is_current(&read) || self.is_replaced(&read) {
                 return Ok(read);
             }
         }
@@ -155,6 +162,14 @@ impl FunctionFolder {
         kept.files.iter().all(|(path, version)| {
             statat(&self.folder, path, AtFlags::empty()).is_ok_and(|stat| Version::from(&stat) == *version)
         })
+    }
+
+    /// Whether it has a single file, in whose place there is another file now. What was written into it in place cannot be told from
+    /// what was there before, and does not count.
+    fn is_replaced(&self, kept: &Kept) -> bool {
+        let [(path, version)] = kept.files.as_slice() else { return false };
+        statat(&self.folder, path, AtFlags::empty())
+            .is_ok_and(|stat| !Version::from(&stat).is_of_the_same_file(version))
     }
 
     fn read(&self, kind: &str, engine: &dyn Engine) -> Result<Kept, FunctionFault> {

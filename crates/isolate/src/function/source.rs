@@ -78,6 +78,11 @@ impl FunctionSource {
         self.0.modules.get(path)
     }
 
+    /// All modules, by their paths.
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &ModuleText)> {
+        self.0.modules.iter().map(|(path, module)| (path.as_str(), module))
+    }
+
     /// The hash of the content.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {

@@ -40,7 +40,7 @@
   delete Error.stackTraceLimit;
 
   // `run` is the number of the current call: what an earlier call left behind in this isolate cannot speak for it.
-  const state = { __proto__: null, run: 0, cancelled: false, abort: undefined };
+  const state = { __proto__: null, run: 0, cancelled: false, abort: undefined, failed: undefined };
   const made = { __proto__: null };
   const load = (name) => (made[name] ??= part(name)({ __proto__: null, host, state, part: load }));
   const late = (from, names) => {
@@ -87,6 +87,7 @@
     const run = (state.run += 1);
     state.cancelled = false;
     state.abort = undefined;
+    state.failed = undefined;
     const returned = (value) => {
       // Only this call may report: a function of an earlier one could still return.
       if (run !== state.run) return;

@@ -1,8 +1,11 @@
 // `ctx`: the attempt that a function runs. It refuses to act when its call is over.
 (function ({ host, state, part }) {
-  const { record, text, viewOf, binaryOf } = part("tools");
+  const { record, text, viewOf, binaryOf, uncurry } = part("tools");
   const { stringify, parse } = JSON;
-  const { TypeError, Error, Number } = globalThis;
+  const { assign } = Object;
+  const { TypeError, Error, Number, Set } = globalThis;
+  const has = uncurry(Set.prototype.has);
+  const add = uncurry(Set.prototype.add);
 
   const context = (info, run) => {
     const check = () => {
@@ -13,6 +16,7 @@
       return part("calls").ask(record(question));
     };
     const count = (value) => (value === undefined || value === null ? null : Number(value));
+    const begun = new Set();
     let controller;
     return record({
       task: info.task,
@@ -31,9 +35,22 @@
       async step(name, work) {
         if (typeof name !== "string" || name === "") throw new TypeError('name the step: ctx.step("fetched", () => …)');
         if (typeof work !== "function") throw new TypeError(`the step "${name}" needs a function`);
+        if (has(begun, name)) {
+          const twice = new Error(`the step "${name}" is done twice in one attempt; each has its own name`);
+          throw assign(twice, record({ class: "permanent", step: name }));
+        }
+        add(begun, name);
         const saved = await ask({ ask: "begin_step", name: text(name) });
         if (saved !== undefined) return saved;
-        const json = stringify(await work()) ?? "null";
+        let value;
+        try {
+          value = await work();
+        } catch (error) {
+          // The innermost step that threw it.
+          if (run === state.run && state.failed?.error !== error) state.failed = record({ error, step: name });
+          throw error;
+        }
+        const json = stringify(value) ?? "null";
         await ask({ ask: "save_step", name: text(name), value: json });
         // What a later attempt would get.
         return parse(json);

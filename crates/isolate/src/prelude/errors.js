@@ -1,10 +1,12 @@
 // Thrown values as text. Getters and proxies of the script run here, under its limits.
-(function ({ part }) {
+(function ({ state, part }) {
   const { text, record, uncurry } = part("tools");
   const { stringify } = JSON;
   const { Error, String } = globalThis;
   const slice = uncurry(String.prototype.slice);
+  const { floor, min } = Math;
   const MAX_TEXT = 16384;
+  const MAX_DELAY = 9007199254740991;
 
   // Any value as text, as `console` prints it.
   const inspect = (value) => {
@@ -26,6 +28,16 @@
         if (typeof name === "string") described.name = short(name);
         if (typeof message === "string") described.message = short(message);
         if (typeof stack === "string") described.stack = short(stack);
+        // How a function classes its error, in the words of the SDK.
+        const { retryAfterMs, hint } = value;
+        const step = value.step ?? (state.failed?.error === value ? state.failed.step : undefined);
+        const kind = value.class ?? value.constructor?.className;
+        const labels = record({});
+        if (typeof kind === "string") labels.class = short(kind);
+        if (typeof retryAfterMs === "number" && retryAfterMs >= 0) labels.retry_after_ms = min(floor(retryAfterMs), MAX_DELAY);
+        if (typeof step === "string") labels.step = short(step);
+        if (typeof hint === "string") labels.hint = short(hint);
+        described.labels = labels;
       }
       if (described.name === "" && described.message === "") described.message = short(inspect(value));
     } catch {

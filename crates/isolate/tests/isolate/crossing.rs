@@ -2,9 +2,17 @@
 
 use ostler_isolate::{FunctionEnd, FunctionLimits};
 
+use crate::children;
 use crate::desk::{output, run, run_in};
+use crate::engines::{Tested, by_engine, on, tested};
 
-#[test]
+on_each_engine!(
+    a_payload_is_data,
+    an_output_is_what_json_makes_of_it,
+    an_output_that_cannot_be_json_is_an_error,
+    no_memory_limit_aborts_the_process,
+);
+
 fn a_payload_is_data() {
     for (payload, expression, expected) in [
         (
@@ -35,7 +43,6 @@ fn a_payload_is_data() {
     );
 }
 
-#[test]
 fn an_output_is_what_json_makes_of_it() {
     for (expression, expected) in [
         ("'\\ud800'", r#""\ud800""#),
@@ -56,7 +63,6 @@ fn an_output_is_what_json_makes_of_it() {
     }
 }
 
-#[test]
 fn an_output_that_cannot_be_json_is_an_error() {
     for (body, name) in [
         ("const a = {}; a.a = a; return a", "TypeError"),
@@ -75,7 +81,12 @@ fn an_output_that_cannot_be_json_is_an_error() {
     // A gigabyte of text is longer than any string may be.
     let (output, _) = run("export default () => 'x'.repeat(2 ** 30)", "null");
     assert!(matches!(&output, Err(FunctionEnd::Thrown(error)) if error.name == "RangeError"), "{output:?}");
-    for body in ["return ['x'.repeat(2 ** 29), 'x'.repeat(2 ** 29)]", "return new Array(2e7).fill('xxxx')"] {
+    // A longer text is the end of a process with V8.
+    let long = by_engine(
+        "return ['x'.repeat(2 ** 29), 'x'.repeat(2 ** 29)]",
+        "return ['x'.repeat(2 ** 24), 'x'.repeat(2 ** 24)]",
+    );
+    for body in [long, "return new Array(2e7).fill('xxxx')"] {
         let (output, _) = run(&format!("export default async () => {{ {body} }}"), "null");
         assert!(
             matches!(output, Err(FunctionEnd::Memory | FunctionEnd::Output | FunctionEnd::Cpu)),
@@ -85,42 +96,64 @@ fn an_output_that_cannot_be_json_is_an_error() {
 }
 
 /// No limit, however small, aborts the process, and each call ends by a cause or with an output.
-#[test]
-fn no_memory_limit_aborts_the_process() {
-    const SCRIPTS: [&str; 12] = [
-        "return 1",
-        "let x = []; for (;;) x.push({ a: 1 })",
-        "let s = 'a'; for (;;) s += s",
-        "let x = []; for (;;) x.push(new ArrayBuffer(1024))",
-        "const f = () => f() + 1; return f()",
-        "return JSON.parse(JSON.stringify(Array.from({ length: 1e4 }, (_, i) => ({ i }))))",
-        "const m = new Map(); for (let i = 0; ; i++) m.set({}, i)",
-        "let x = []; for (;;) { try { x.push('x'.repeat(1000) + x.length) } catch { x = [] ; throw new Error('caught') } }",
-        "for (;;) await Promise.all(Array.from({ length: 100 }, async () => new Array(1000).fill(0)))",
-        "for (let i = 0; i < 300; i++) new RegExp('a|'.repeat(i))",
-        "return [new URL('https://example.org/?a=1').searchParams.get('a'), structuredClone({ a: [1] }), new TextEncoder().encode('x').length]",
-        "class A { #x = new Array(100).fill(this) } let all = []; for (;;) all.push(new A())",
-    ];
-    let mut runs = 0;
-    for kib in [0, 1, 64, 128, 200, 256, 300, 350, 400, 512, 700, 1_024, 2_048, 4_096, 16_384] {
-        for script in SCRIPTS {
-            let limits = FunctionLimits {
-                memory_bytes: kib << 10,
-                cpu: std::time::Duration::from_millis(40),
-                wall: std::time::Duration::from_secs(60),
-                ..FunctionLimits::default()
-            };
-            let (output, _) = run_in(limits, &format!("export default async () => {{ {script} }}"), "null");
-            let known = match &output {
-                Ok(_) => true,
-                Err(end) => ["memory", "cpu", "stack", "thrown"].contains(&end.cause()),
-            };
-            assert!(known, "{kib} KiB, {script}: {output:?}");
-            if kib <= 1 {
-                assert_eq!(output, Err(FunctionEnd::Memory), "{kib} KiB, {script}");
-            }
-            runs += 1;
+const SCRIPTS: [&str; 12] = [
+    "return 1",
+    "let x = []; for (;;) x.push({ a: 1 })",
+    "let s = 'a'; for (;;) s += s",
+    "let x = []; for (;;) x.push(new ArrayBuffer(1024))",
+    "const f = () => f() + 1; return f()",
+    "return JSON.parse(JSON.stringify(Array.from({ length: 1e4 }, (_, i) => ({ i }))))",
+    "const m = new Map(); for (let i = 0; ; i++) m.set({}, i)",
+    "let x = []; for (;;) { try { x.push('x'.repeat(1000) + x.length) } catch { x = [] ; throw new Error('caught') } }",
+    "for (;;) await Promise.all(Array.from({ length: 100 }, async () => new Array(1000).fill(0)))",
+    "for (let i = 0; i < 300; i++) new RegExp('a|'.repeat(i))",
+    "return [new URL('https://example.org/?a=1').searchParams.get('a'), structuredClone({ a: [1] }), new TextEncoder().encode('x').length]",
+    "class A { #x = new Array(100).fill(this) } let all = []; for (;;) all.push(new A())",
+];
+
+/// Memory limits in KiB.
+const LIMITS: [usize; 15] = [0, 1, 64, 128, 200, 256, 300, 350, 400, 512, 700, 1_024, 2_048, 4_096, 16_384];
+
+/// Runs a script within each limit.
+fn sweep(script: &str) -> usize {
+    for kib in LIMITS {
+        let limits = FunctionLimits {
+            memory_bytes: kib << 10,
+            cpu: std::time::Duration::from_millis(40),
+            wall: std::time::Duration::from_secs(60),
+            ..FunctionLimits::default()
+        };
+        let (output, _) = run_in(limits, &format!("export default async () => {{ {script} }}"), "null");
+        let known = match &output {
+            Ok(_) => true,
+            Err(end) => ["memory", "cpu", "stack", "thrown"].contains(&end.cause()),
+        };
+        assert!(known, "{kib} KiB, {script}: {output:?}");
+        if kib <= 1 {
+            assert_eq!(output, Err(FunctionEnd::Memory), "{kib} KiB, {script}");
         }
     }
-    assert_eq!(runs, 15 * SCRIPTS.len());
+    LIMITS.len()
+}
+
+/// Runs in a child: the sweep of one script.
+#[test]
+#[ignore = "the child of another test"]
+fn child() {
+    let Some((engine, script)) = children::assignment() else { return };
+    let runs = on(engine, || sweep(&script));
+    children::report(&runs.to_string());
+}
+
+fn no_memory_limit_aborts_the_process() {
+    for script in SCRIPTS {
+        match tested() {
+            Tested::QuickJs => assert_eq!(sweep(script), LIMITS.len()),
+            #[cfg(feature = "v8")]
+            Tested::V8 => {
+                let child = children::run("crossing::child", Tested::V8, script);
+                assert_eq!((child.lines.len(), child.signal), (1, None), "{script}");
+            }
+        }
+    }
 }

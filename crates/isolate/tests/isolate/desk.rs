@@ -7,8 +7,10 @@ use std::rc::Rc;
 use ostler_core::Level;
 use ostler_isolate::{
     CallInfo, FetchHead, FunctionCall, FunctionEnd, FunctionHost, FunctionLimits, FunctionProgress,
-    FunctionSource, FunctionWorker, HostAnswer, HostCall, HostError, HostReply, QuickJs, Reuse,
+    FunctionSource, FunctionWorker, HostAnswer, HostCall, HostError, HostReply, Reuse,
 };
+
+use crate::engines::tested;
 
 /// What a function asked of its host.
 #[derive(Default)]
@@ -23,7 +25,9 @@ pub(crate) struct Desk {
     pub(crate) saves: Cell<usize>,
     /// Bodies of `fetch`, in pieces, by URL.
     pub(crate) pages: RefCell<HashMap<String, Vec<Vec<u8>>>>,
-    open: RefCell<Vec<std::vec::IntoIter<Vec<u8>>>>,
+    open: RefCell<HashMap<u32, std::vec::IntoIter<Vec<u8>>>>,
+    /// Responses that the function gave up.
+    pub(crate) closed: RefCell<Vec<u32>>,
     pub(crate) requests: RefCell<Vec<ostler_isolate::FetchRequest>>,
     /// Calls that are never answered.
     pub(crate) unanswered: RefCell<Vec<HostReply>>,
@@ -72,12 +76,13 @@ impl FunctionHost for Desk {
             HostCall::Fetch(request) => {
                 let page = self.pages.borrow().get(&request.url).cloned();
                 let answer = page.ok_or_else(|| HostError("fetch failed".to_owned())).map(|page| {
-                    let mut open = self.open.borrow_mut();
-                    open.push(page.into_iter());
+                    self.open.borrow_mut().insert(request.response, page.into_iter());
                     let head = FetchHead {
-                        response: u32::try_from(open.len() - 1).expect("few"),
+                        response: request.response,
                         status: 200,
+                        status_text: "OK".to_owned(),
                         url: request.url.clone(),
+                        redirected: false,
                         headers: vec![("content-type".to_owned(), "text/plain".to_owned())],
                     };
                     HostAnswer::Json(serde_json::to_string(&head).expect("it is JSON"))
@@ -86,8 +91,13 @@ impl FunctionHost for Desk {
                 reply.send(answer);
             }
             HostCall::FetchBody { response } => {
-                let piece = self.open.borrow_mut().get_mut(response as usize).and_then(Iterator::next);
+                let piece = self.open.borrow_mut().get_mut(&response).and_then(Iterator::next);
                 reply.send(Ok(piece.map_or(HostAnswer::Nothing, HostAnswer::Bytes)));
+            }
+            HostCall::FetchClose { response } => {
+                self.open.borrow_mut().remove(&response);
+                self.closed.borrow_mut().push(response);
+                reply.send(Ok(HostAnswer::Nothing));
             }
         }
     }
@@ -109,7 +119,7 @@ pub(crate) fn call(payload: &str, host: &Rc<Desk>) -> FunctionCall {
 }
 
 pub(crate) fn worker(limits: FunctionLimits, reuse: Reuse) -> FunctionWorker {
-    FunctionWorker::new(Box::new(QuickJs), limits, reuse)
+    FunctionWorker::new(tested().engine(), limits, reuse)
 }
 
 /// Runs a module once.

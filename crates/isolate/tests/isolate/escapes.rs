@@ -3,9 +3,13 @@
 
 use std::rc::Rc;
 
-use ostler_isolate::{FunctionLimits, FunctionSource, Reuse};
+use ostler_isolate::{FunctionLimits, FunctionSource, Isolation, Reuse};
 
+use crate::bench::{Bench, work};
 use crate::desk::{Desk, call, run, worker};
+
+on_each_engine_async!(no_script_gets_out_of_a_host);
+on_each_engine!(the_global_object_has_nothing_else, no_script_gets_out, the_corpus_notices_a_weak_isolate,);
 
 /// Everything that is on the global object, without the language itself.
 const OURS: [&str; 23] = [
@@ -101,7 +105,6 @@ const MORE_LANGUAGE: [&str; 7] = [
     "parseInt",
 ];
 
-#[test]
 fn the_global_object_has_nothing_else() {
     let names = "export default () => Reflect.ownKeys(globalThis).map(String).sort()";
     let output = run(names, "null").0.expect("it returns").expect("a list");
@@ -182,7 +185,6 @@ fn canary() -> tempfile::NamedTempFile {
     file
 }
 
-#[test]
 fn no_script_gets_out() {
     assert!(std::env::var("PATH").is_ok(), "there is a variable to find");
     let canary = canary();
@@ -200,8 +202,39 @@ fn no_script_gets_out() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The same corpus through the executor, in host processes. `PORT` stands for a socket of this machine that is open.
+async fn no_script_gets_out_of_a_host() {
+    const MORE: [&str; 4] = [
+        "return (await fetch('http://127.0.0.1:PORT/')).status",
+        "return (await fetch('http://localhost:PORT/')).status",
+        "return (await fetch('file://CANARY')).text()",
+        "await ctx.file('CANARY', 'x'); return 'written'",
+    ];
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("it can be set");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let canary = canary();
+    let path = canary.path().to_str().expect("it is text");
+    let bench = Bench::new(Isolation::Process, |_| {}).await;
+    let mut worker = bench.open().await;
+    let mut found = Vec::new();
+    for script in ESCAPES.iter().chain(&MORE) {
+        let script = script.replace("CANARY", path).replace("PORT", &port);
+        bench.body("escape", &script);
+        let (ended, _) = bench.run(worker, work("escape", "null")).await;
+        if let Some(output) = ended.output {
+            found.push(format!("{script}: {output}"));
+        }
+        worker = bench.next_worker(worker, ended.slot).await;
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(std::fs::read(canary.path()).expect("it is there"), b"export default 'canary'");
+    let refused = listener.accept().map(|_| ()).expect_err("nothing has connected");
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    bench.executor.close(worker).await;
+}
+
 /// The same corpus in isolates that are weak on purpose, as if a host had put more on the global object: it notices what is reachable.
-#[test]
 fn the_corpus_notices_a_weak_isolate() {
     let canary = canary();
     let path = canary.path().to_str().expect("it is text");

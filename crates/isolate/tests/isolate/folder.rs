@@ -9,11 +9,22 @@ use std::thread;
 
 use ostler_isolate::{
     Bridge, Engine, FunctionEnd, FunctionFault, FunctionFolder, FunctionLimits, FunctionSource, Isolate,
-    QuickJs, Reuse,
+    Reuse,
 };
 use tempfile::TempDir;
 
 use crate::desk::{Desk, Output, call, worker};
+use crate::engines::tested;
+
+on_each_engine!(
+    a_kind_is_a_file_and_imports_its_neighbours,
+    modules_import_each_other_in_a_circle,
+    imports_stay_in_the_folder,
+    a_changed_file_is_seen_by_the_next_call,
+    each_call_comes_from_one_version,
+    a_file_that_is_always_being_replaced_is_served,
+    files_that_change_while_they_are_read_are_read_again,
+);
 
 /// A folder with these files.
 fn folder(files: &[(&str, &str)]) -> (TempDir, FunctionFolder) {
@@ -31,6 +42,10 @@ fn run(source: &FunctionSource) -> Output {
     worker(FunctionLimits::default(), Reuse::Fresh).run(source, call("null", &Rc::new(Desk::default())))
 }
 
+fn engine() -> Box<dyn Engine> {
+    tested().engine()
+}
+
 /// Replaces a file as an editor or a deployment does.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
@@ -38,7 +53,6 @@ fn replace(path: &Path, text: &str) {
     fs::rename(new, path).expect("a file can be renamed");
 }
 
-#[test]
 fn a_kind_is_a_file_and_imports_its_neighbours() {
     let (_dir, mut folder) = folder(&[
         (
@@ -53,24 +67,22 @@ fn a_kind_is_a_file_and_imports_its_neighbours() {
         ("notes.txt", ""),
     ]);
     assert_eq!(folder.kinds().expect("it can be read"), ["resize", "two"]);
-    let source = folder.function("resize", &QuickJs).expect("it can be read");
+    let source = folder.function("resize", &*engine()).expect("it can be read");
     assert_eq!(run(&source), Ok(Some(r#"[5,["big","__proto__"],"undefined"]"#.to_owned())));
     for kind in ["none", "", "../resize", "lib/half", "/etc/passwd", ".hidden"] {
-        assert_eq!(folder.function(kind, &QuickJs).unwrap_err(), FunctionFault::Missing(kind.to_owned()));
+        assert_eq!(folder.function(kind, &*engine()).unwrap_err(), FunctionFault::Missing(kind.to_owned()));
     }
 }
 
-#[test]
 fn modules_import_each_other_in_a_circle() {
     let (_dir, mut folder) = folder(&[
         ("a.js", "import { b } from './b.js'; export const a = 1; export default () => b()"),
         ("b.js", "import { a } from './a.js'; export const b = () => a + 1"),
     ]);
-    let source = folder.function("a", &QuickJs).expect("it can be read");
+    let source = folder.function("a", &*engine()).expect("it can be read");
     assert_eq!(run(&source), Ok(Some("2".to_owned())));
 }
 
-#[test]
 fn imports_stay_in_the_folder() {
     let (dir, mut folder) = folder(&[
         ("up.js", "import x from '../secret.json'; export default () => x"),
@@ -101,42 +113,40 @@ fn imports_stay_in_the_folder() {
         ("syntax", "syntax_lib.js:1"),
         ("entry", "entry.js"),
     ] {
-        match folder.function(kind, &QuickJs) {
+        match folder.function(kind, &*engine()) {
             Err(FunctionFault::Module(message)) => assert!(message.contains(words), "{kind}: {message}"),
             other => panic!("{kind}: {other:?}"),
         }
     }
-    let source = folder.function("inside", &QuickJs).expect("the link stays inside");
+    let source = folder.function("inside", &*engine()).expect("the link stays inside");
     assert_eq!(run(&source), Ok(Some("7".to_owned())));
 }
 
-#[test]
 fn a_changed_file_is_seen_by_the_next_call() {
     let (dir, mut folder) =
         folder(&[("f.js", "import n from './n.js'; export default () => n"), ("n.js", "export default 1")]);
     let functions = dir.path().join("functions");
-    let first = folder.function("f", &QuickJs).expect("it can be read");
-    let again = folder.function("f", &QuickJs).expect("it can be read");
+    let first = folder.function("f", &*engine()).expect("it can be read");
+    let again = folder.function("f", &*engine()).expect("it can be read");
     assert_eq!(first.hash(), again.hash());
     replace(&functions.join("n.js"), "export default 2");
-    let changed = folder.function("f", &QuickJs).expect("it can be read");
+    let changed = folder.function("f", &*engine()).expect("it can be read");
     assert_eq!((run(&first), run(&changed)), (Ok(Some("1".to_owned())), Ok(Some("2".to_owned()))));
     // Written in place, with the same size, and within the resolution of timestamps.
     for n in 3..9 {
         fs::write(functions.join("n.js"), format!("export default {n}")).expect("a file can be written");
-        let changed = folder.function("f", &QuickJs).expect("it can be read");
+        let changed = folder.function("f", &*engine()).expect("it can be read");
         assert_eq!(run(&changed), Ok(Some(n.to_string())));
     }
     replace(&functions.join("n.js"), "export default (");
     assert!(
-        matches!(folder.function("f", &QuickJs), Err(FunctionFault::Module(_))),
+        matches!(folder.function("f", &*engine()), Err(FunctionFault::Module(_))),
         "an old version is not served"
     );
     fs::remove_file(functions.join("f.js")).expect("a file can be removed");
-    assert_eq!(folder.function("f", &QuickJs).unwrap_err(), FunctionFault::Missing("f".to_owned()));
+    assert_eq!(folder.function("f", &*engine()).unwrap_err(), FunctionFault::Missing("f".to_owned()));
 }
 
-#[test]
 fn each_call_comes_from_one_version() {
     let version = |n: usize| {
         format!("const v = {n}; {} export default () => v === {n} ? v : -1", "/* x */".repeat(500))
@@ -155,7 +165,7 @@ fn each_call_comes_from_one_version() {
         let mut last = 0;
         loop {
             let ended = done.load(Ordering::Acquire);
-            let source = folder.function("f", &QuickJs).expect("every version is whole");
+            let source = folder.function("f", &*engine()).expect("every version is whole");
             let output = run(&source).expect("it returns").expect("a number");
             let seen: usize = output.parse().expect("never a mixture of two versions");
             assert!(seen >= last, "an older version after a newer one");
@@ -166,6 +176,27 @@ fn each_call_comes_from_one_version() {
         }
         assert_eq!(last, 50, "the last version is seen");
     });
+}
+
+/// An engine during whose every reading of a function its only file is replaced.
+struct Deployer(std::path::PathBuf);
+
+impl Engine for Deployer {
+    fn imports(&self, name: &str, source: &str) -> Result<Vec<String>, String> {
+        replace(&self.0, source);
+        engine().imports(name, source)
+    }
+
+    fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd> {
+        engine().isolate(bridge)
+    }
+}
+
+fn a_file_that_is_always_being_replaced_is_served() {
+    let (dir, mut folder) = folder(&[("f.js", "export default () => 'whole'")]);
+    let deployer = Deployer(dir.path().join("functions/f.js"));
+    let source = folder.function("f", &deployer).expect("each version is whole");
+    assert_eq!(run(&source), Ok(Some(r#""whole""#.to_owned())));
 }
 
 /// An engine that changes the files of a function while it is read, once.
@@ -180,15 +211,14 @@ impl Engine for Meddler {
             replace(&self.functions.join("f.js"), "import n from './n.js'; export default () => ['new', n]");
             replace(&self.functions.join("n.js"), "export default 'new'");
         }
-        QuickJs.imports(name, source)
+        engine().imports(name, source)
     }
 
     fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd> {
-        QuickJs.isolate(bridge)
+        engine().isolate(bridge)
     }
 }
 
-#[test]
 fn files_that_change_while_they_are_read_are_read_again() {
     let (dir, mut folder) = folder(&[
         ("f.js", "import n from './n.js'; export default () => ['old', n]"),

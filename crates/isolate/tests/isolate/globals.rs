@@ -4,6 +4,17 @@ use ostler_isolate::FunctionEnd;
 
 use crate::desk::{output, run};
 
+on_each_engine!(
+    timers_fire_in_order_and_can_be_cleared,
+    urls_are_parsed_and_changed,
+    text_is_encoded_and_decoded,
+    values_are_cloned,
+    random_values_differ,
+    abort_signals_fire_once,
+    fetch_is_done_by_the_host,
+    a_handler_of_requests_serves_a_payload,
+);
+
 /// Evaluates expressions, and compares them with JSON.
 fn all(cases: &[(&str, &str)]) {
     for (expression, json) in cases {
@@ -11,7 +22,6 @@ fn all(cases: &[(&str, &str)]) {
     }
 }
 
-#[test]
 fn timers_fire_in_order_and_can_be_cleared() {
     let body = "const seen = []; const at = (n, ms) => setTimeout(() => seen.push(n), ms); \
                 at(3, 30); at(1, 0); at(2, 0); const gone = at(9, 1); clearTimeout(gone); \
@@ -22,7 +32,6 @@ fn timers_fire_in_order_and_can_be_cleared() {
     all(&[("typeof setTimeout(() => {})", r#""number""#)]);
 }
 
-#[test]
 fn urls_are_parsed_and_changed() {
     all(&[
         (
@@ -53,7 +62,6 @@ fn urls_are_parsed_and_changed() {
     );
 }
 
-#[test]
 fn text_is_encoded_and_decoded() {
     all(&[
         (
@@ -93,7 +101,6 @@ fn text_is_encoded_and_decoded() {
     ]);
 }
 
-#[test]
 fn values_are_cloned() {
     all(&[
         (
@@ -112,7 +119,6 @@ fn values_are_cloned() {
     ]);
 }
 
-#[test]
 fn random_values_differ() {
     all(&[
         (
@@ -128,7 +134,6 @@ fn random_values_differ() {
     ]);
 }
 
-#[test]
 fn abort_signals_fire_once() {
     all(&[
         (
@@ -148,7 +153,6 @@ fn abort_signals_fire_once() {
     ]);
 }
 
-#[test]
 fn fetch_is_done_by_the_host() {
     let host = std::rc::Rc::new(crate::desk::Desk::default());
     host.pages
@@ -174,7 +178,6 @@ fn fetch_is_done_by_the_host() {
     assert!(requests[0].headers.contains(&("x-a".to_owned(), "1".to_owned())), "{:?}", requests[0].headers);
 }
 
-#[test]
 fn a_handler_of_requests_serves_a_payload() {
     let module = "export default { async fetch(request, ctx) { \
         const { name } = await request.json(); \

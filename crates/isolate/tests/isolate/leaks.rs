@@ -9,6 +9,15 @@ use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, FunctionWorker
 
 use crate::desk::{Desk, Output, call, worker};
 
+on_each_engine!(
+    a_fresh_isolate_looks_like_a_virgin_one,
+    the_picture_sees_what_a_script_changes,
+    a_warm_isolate_keeps_the_state_of_its_modules,
+    a_warm_isolate_is_dropped_after_an_error_enough_calls_or_much_memory,
+    what_a_call_left_behind_does_not_act_in_the_next,
+    a_cancelled_call_writes_nothing_into_the_next,
+);
+
 /// All that can be reached from the global object: own keys and symbols, prototypes, values of properties and accessors. Each object
 /// has the path by which it is found first, and functions their source.
 const PICTURE: &str = r#"
@@ -79,7 +88,6 @@ fn warm(calls: u32, memory_bytes: u64) -> FunctionWorker {
     worker(limits(), Reuse::Warm(WarmPolicy { calls, memory_bytes }))
 }
 
-#[test]
 fn a_fresh_isolate_looks_like_a_virgin_one() {
     let picture = source(PICTURE);
     let virgin = run(&mut worker(limits(), Reuse::Fresh), &picture).expect("it returns").expect("a text");
@@ -93,7 +101,6 @@ fn a_fresh_isolate_looks_like_a_virgin_one() {
 }
 
 /// The picture shows what it should: in one isolate, each script changes it.
-#[test]
 fn the_picture_sees_what_a_script_changes() {
     let virgin = run(&mut worker(limits(), Reuse::Fresh), &source(PICTURE)).expect("it returns");
     for script in [
@@ -112,7 +119,6 @@ fn the_picture_sees_what_a_script_changes() {
     }
 }
 
-#[test]
 fn a_warm_isolate_keeps_the_state_of_its_modules() {
     let counter = source("let n = 0; export default () => ++n");
     let other = source("let n = 10; export default () => ++n");
@@ -126,7 +132,6 @@ fn a_warm_isolate_keeps_the_state_of_its_modules() {
     assert_eq!((next(), next()), ("1".into(), "1".into()));
 }
 
-#[test]
 fn a_warm_isolate_is_dropped_after_an_error_enough_calls_or_much_memory() {
     let failing =
         source("let n = 0; export default (payload) => { n++; if (payload) throw new Error('x'); return n }");
@@ -152,7 +157,6 @@ fn a_warm_isolate_is_dropped_after_an_error_enough_calls_or_much_memory() {
 }
 
 /// Timers, promises and contexts of a call that has returned.
-#[test]
 fn what_a_call_left_behind_does_not_act_in_the_next() {
     let module = "const kept = []; let n = 0; \
         export default async (payload, ctx) => { \
@@ -185,7 +189,6 @@ fn what_a_call_left_behind_does_not_act_in_the_next() {
 }
 
 /// Calls that are cancelled at different moments never write into the next one.
-#[test]
 fn a_cancelled_call_writes_nothing_into_the_next() {
     let module = "export default async (payload, ctx) => { \
         for (let i = 0; i < payload.turns; i++) { console.log(payload.id); await null } \

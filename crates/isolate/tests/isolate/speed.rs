@@ -3,11 +3,14 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ostler_isolate::{FunctionLimits, FunctionSource, Reuse, WarmPolicy};
+use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, Reuse, WarmPolicy};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::desk::{Desk, call, worker};
+use crate::engines::{Tested, on};
 
+const PAYLOAD: &str = r#"{"name":"ostler","items":[1,2,3,4,5]}"#;
+const OUTPUT: &str = r#"{"name":"OSTLER","total":15}"#;
 /// How long each figure is measured.
 const MEASURED: Duration = Duration::from_secs(2);
 
@@ -21,23 +24,39 @@ fn thread_cpu() -> f64 {
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
+    for engine in Tested::ALL {
+        on(*engine, || measure(engine.name()));
+    }
+}
+
+fn measure(engine: &str) {
     let source = FunctionSource::single(
         "test.js",
         "export default async (payload, ctx) => ({ name: payload.name.toUpperCase(), total: payload.items.reduce((a, b) => a + b, 0) })",
     );
-    let payload = r#"{"name":"ostler","items":[1,2,3,4,5]}"#;
-    for (name, reuse) in [("fresh", Reuse::Fresh), ("warm", Reuse::Warm(WarmPolicy::default()))] {
+    let throws =
+        FunctionSource::single("test.js", "export default async (payload, ctx) => { throw payload.name }");
+    let warm = Reuse::Warm(WarmPolicy::default());
+    // An error has a description, which costs more than an output.
+    for (name, source, reuse) in [
+        ("fresh", &source, Reuse::Fresh),
+        ("fresh, and throws", &throws, Reuse::Fresh),
+        ("warm", &source, warm),
+    ] {
         let mut worker = worker(FunctionLimits::default(), reuse);
         let host = Rc::new(Desk::default());
         let (mut calls, started, cpu) = (0_u32, Instant::now(), thread_cpu());
         while started.elapsed() < MEASURED {
-            let output = worker.run(&source, call(payload, &host));
-            assert_eq!(output, Ok(Some(r#"{"name":"OSTLER","total":15}"#.to_owned())));
+            let output = worker.run(source, call(PAYLOAD, &host));
+            assert!(matches!(
+                output.as_ref().map(Option::as_deref),
+                Ok(Some(OUTPUT)) | Err(FunctionEnd::Thrown(_))
+            ));
             calls += 1;
         }
         let seconds = thread_cpu() - cpu;
         println!(
-            "{name}: {:.0} calls/s, {:.1} us each",
+            "{engine}, {name}: {:.0} calls/s, {:.1} us each",
             f64::from(calls) / seconds,
             seconds * 1e6 / f64::from(calls)
         );

@@ -7,7 +7,13 @@ use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, Reuse};
 
 use crate::desk::{Desk, call, run, worker};
 
-#[test]
+on_each_engine!(
+    a_step_is_saved_once_and_a_later_attempt_gets_its_value,
+    a_step_that_throws_is_not_saved,
+    ctx_tells_about_the_attempt_and_reports,
+    a_long_log_line_is_truncated,
+);
+
 fn a_step_is_saved_once_and_a_later_attempt_gets_its_value() {
     let module = "export default async (payload, ctx) => { \
                   const a = await ctx.step('a', async () => { console.log('ran a'); return { n: 1, d: new Date(0) } }); \
@@ -24,7 +30,6 @@ fn a_step_is_saved_once_and_a_later_attempt_gets_its_value() {
     assert_eq!(host.saves.get(), 2);
 }
 
-#[test]
 fn a_step_that_throws_is_not_saved() {
     let (output, host) =
         run("export default (payload, ctx) => ctx.step('a', () => { throw new Error('no') })", "null");
@@ -39,7 +44,6 @@ fn a_step_that_throws_is_not_saved() {
     }
 }
 
-#[test]
 fn ctx_tells_about_the_attempt_and_reports() {
     let module = "export default async (payload, ctx) => { \
                   ctx.progress(1, 3, 'one'); ctx.progress(2); ctx.log('hello', { a: 1 }); console.error(new Error('bad').message); \
@@ -61,7 +65,6 @@ fn ctx_tells_about_the_attempt_and_reports() {
     );
 }
 
-#[test]
 fn a_long_log_line_is_truncated() {
     let (_, host) = run("export default () => console.log('ü'.repeat(20_000))", "null");
     let line = host.lines().remove(0);

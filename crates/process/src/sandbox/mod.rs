@@ -22,7 +22,7 @@ pub(crate) use calls::DeniedCall;
 pub use confinement::{Attributes, Confinement, Limits, Network};
 pub(crate) use instance::{Private, SandboxInstance};
 pub use policy::{Sandbox, SandboxError};
-pub use probe::{PROBE, probe};
+pub use probe::{PROBE, probe, reachable_calls};
 pub use protected::real;
 pub(crate) use ruleset::ChildRuleset;
 pub use self_test::{SelfTestFailed, prove};

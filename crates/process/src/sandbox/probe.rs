@@ -103,6 +103,12 @@ fn undenied(calls: &[DeniedCall]) -> Vec<&'static str> {
     calls.iter().filter(reaches).map(DeniedCall::name).collect()
 }
 
+/// Those of the calls that the strictest sandbox denies, which the kernel would execute for this process. They have no effect.
+#[must_use]
+pub fn reachable_calls() -> Vec<&'static str> {
+    undenied(&denied(Network::None, Attributes::Fixed))
+}
+
 /// Whether the parent process can be signalled. Landlock prevents it only since its sixth version.
 fn signals_its_parent() -> bool {
     /// The first version that restricts signals.

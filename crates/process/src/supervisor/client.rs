@@ -142,8 +142,15 @@ impl Supervisor {
 
     async fn start_child(&self, launch: Launch) -> Result<Child, SpawnError> {
         let mut theirs = Vec::new();
+        let mut stdin_socket = None;
         let stdin = match launch.stdin {
             Stdin::Nothing => None,
+            Stdin::Socket => {
+                let (ours, their_end) = new_sockets()?;
+                theirs.push(their_end);
+                stdin_socket = Some(our_end(ours)?);
+                None
+            }
             Stdin::Pipe => {
                 let (their_in, ours) = new_pipe()?;
                 theirs.push(their_in);
@@ -154,7 +161,7 @@ impl Supervisor {
         let stdout = reading_end(&mut theirs)?;
         let stderr = reading_end(&mut theirs)?;
         let socket = match launch.socket {
-            Socket::None => None,
+            Socket::None => stdin_socket,
             Socket::Pair => {
                 let (ours, their_end) = new_sockets()?;
                 theirs.push(their_end);

@@ -85,6 +85,8 @@ pub enum Stdin {
     Nothing,
     /// A pipe from the node.
     Pipe,
+    /// A socket pair with the node, for a child that can own nothing but its standard streams.
+    Socket,
 }
 
 /// Whether a child has a socket besides its three pipes.

@@ -14,6 +14,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::connection::{Connection, OutputStream};
 use super::end_reason::{EndReason, WorkerAnswer, conclude, too_deep, too_large};
+use super::extension::{AttemptCalls, AttemptExtension, KnownContents};
 use super::incoming::AttemptFrame;
 use super::outgoing;
 use super::policy::ProcessPolicy;
@@ -22,6 +23,7 @@ use super::steps::Earlier;
 use crate::files::{Filing, filing};
 use crate::folders::TaskFolder;
 use crate::lines::{Lines, Tail, reason};
+use crate::supervisor::Exit;
 
 /// The longest time between the frame that asks an overdue attempt to stop and SIGTERM.
 const MAX_NOTICE: Duration = Duration::from_secs(3);
@@ -34,6 +36,8 @@ pub(super) enum AttemptEvent {
     Timer,
     Cancel,
     Processed(Processed),
+    /// The answer to the call with this number: JSON text.
+    Answered(u64, String),
 }
 
 /// Which events of an attempt are waited for.
@@ -67,6 +71,7 @@ pub(super) struct Attempt {
     steps: HashSet<String>,
     /// A frame that takes time.
     processing: Option<Processing>,
+    calls: AttemptCalls,
     /// Frames that were received meanwhile.
     waiting: VecDeque<AttemptFrame>,
     stdout: Lines,
@@ -83,6 +88,7 @@ impl Attempt {
         work: Work,
         earlier: Earlier,
         folder: Option<TaskFolder>,
+        extension: Option<Arc<dyn AttemptExtension>>,
         control: Control,
         timer: Pin<Box<Sleep>>,
     ) -> (Self, oneshot::Receiver<AttemptResult>) {
@@ -102,6 +108,7 @@ impl Attempt {
             max_output_bytes: policy.max_output_bytes,
             steps: HashSet::new(),
             processing: None,
+            calls: AttemptCalls::new(extension),
             waiting: VecDeque::new(),
             stdout: lines(LogStream::Stdout),
             stderr: lines(LogStream::Stderr),
@@ -114,10 +121,12 @@ impl Attempt {
     }
 
     /// Sends the task to the worker. Returns the result of an attempt whose worker cannot get it.
-    pub(super) fn send(&mut self, link: &mut Connection) -> Option<AttemptResult> {
+    pub(super) fn send(&mut self, link: &mut Connection, known: &mut KnownContents) -> Option<AttemptResult> {
         let mut refused = Ok(());
+        let extension = self.calls.extension().map(|extension| &**extension);
+        let more = extension.map(|extension| known.fields(extension)).unwrap_or_default();
         let (id, work, earlier) = (&self.id, &self.work, std::mem::take(&mut self.earlier));
-        link.say(|into| refused = outgoing::task(into, id, work, &earlier));
+        link.say(|into| refused = outgoing::task(into, id, work, &earlier, &more));
         if let Err(why) = refused {
             let message = format!("the task cannot be sent to a worker: {why}");
             return Some(AttemptResult::failed_with(ErrorClass::Permanent, message));
@@ -126,6 +135,7 @@ impl Attempt {
             // The worker had died before, and never received this task. One whose death becomes known only now may have died of it.
             return Some(AttemptResult::handed_back().dead());
         }
+        extension.into_iter().for_each(|extension| known.add(extension));
         None
     }
 
@@ -136,6 +146,11 @@ impl Attempt {
     /// Whether a frame of the worker is still being processed.
     pub(super) const fn is_busy(&self) -> bool {
         self.processing.is_some()
+    }
+
+    /// Whether the worker may be waiting for an answer of the node.
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_busy() || self.calls.are_open()
     }
 
     /// How many of its frames wait.
@@ -162,6 +177,9 @@ impl Attempt {
             if self.reason.is_none() && poll_signal(&mut self.cancel, context).is_ready() {
                 return Poll::Ready(AttemptEvent::Cancel);
             }
+        }
+        if let Poll::Ready((number, answer)) = self.calls.poll(context) {
+            return Poll::Ready(AttemptEvent::Answered(number, answer));
         }
         let Some(processing) = &mut self.processing else { return Poll::Pending };
         let processed = ready!(processing.as_mut().poll(context));
@@ -193,9 +211,19 @@ impl Attempt {
             AttemptFrame::Request(number, request) => {
                 self.processing = Some(ask(self.control.tasks.clone(), number, request));
             }
+            AttemptFrame::Call(number, call) => {
+                if let Err(why) = self.calls.begin(number, call) {
+                    link.say(|into| outgoing::call_refused(into, &self.id, self.work.token, number, &why));
+                }
+            }
             AttemptFrame::Done(output) => self.finish(output),
             AttemptFrame::Failed(failure, classing) => self.result = Some(Err((failure, classing))),
         }
+    }
+
+    /// Sends the answer to a call.
+    pub(super) fn answered(&self, number: u64, answer: &str, link: &mut Connection) {
+        link.say(|into| outgoing::call_answer(into, &self.id, self.work.token, number, answer));
     }
 
     /// Records an event. While one that must not be lost waits for room, or for its storage, no more frames are handled: so a store
@@ -243,7 +271,7 @@ impl Attempt {
                 link.say(|into| outgoing::submitted(into, id, token, number, task));
             }
             Processed::Answered(number, Ok(TaskAnswer::Found(task))) => {
-                link.say(|into| outgoing::found(into, id, token, number, task.as_ref()));
+                link.say(|into| outgoing::found(into, id, token, number, task.as_deref()));
             }
             Processed::Answered(number, Err(TaskCallError::Refused(why))) => {
                 link.say(|into| outgoing::refused(into, id, token, number, ErrorClass::Permanent, &why));
@@ -334,6 +362,11 @@ impl Attempt {
         Failure { details, ..Failure::new(ErrorClass::Crash, message) }
     }
 
+    /// The failure that the exit of its worker tells, beyond a crash.
+    pub(super) fn death(&self, exit: Exit) -> Option<Failure> {
+        self.calls.death(exit)
+    }
+
     // ---- the end ----
 
     /// The result, if it has arrived. The worker stays alive.
@@ -366,7 +399,8 @@ impl Attempt {
                 | AttemptFrame::Done(_)
                 | AttemptFrame::Failed(..)
                 | AttemptFrame::Step { .. }
-                | AttemptFrame::Request(..) => {}
+                | AttemptFrame::Request(..)
+                | AttemptFrame::Call(..) => {}
             }
         }
         let sink = &self.control.events;

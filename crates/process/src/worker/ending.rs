@@ -161,7 +161,7 @@ impl WorkerProcess {
                         let its = self.attempts.iter_mut().find(|attempt| attempt.is(&id, token));
                         its.into_iter().for_each(|attempt| attempt.keep_frame(what.clone()));
                     }
-                    Ok(Some(IncomingFrame::Unknown | IncomingFrame::Ready(_))) => {}
+                    Ok(Some(IncomingFrame::Unknown | IncomingFrame::Leaving | IncomingFrame::Ready(_))) => {}
                     Ok(None) => break,
                     Err(_) => return InFrame::No,
                 }
@@ -181,6 +181,9 @@ enum InFrame {
 }
 
 fn died(attempt: &mut Attempt, exit: Result<Exit, SupervisorGone>, frame: InFrame) -> Failure {
+    if let Some(failure) = exit.ok().and_then(|exit| attempt.death(exit)) {
+        return failure;
+    }
     let what = match (exit, frame) {
         (Ok(exit), InFrame::Yes) => {
             format!("{} before it gave a result, in the middle of a frame", verdict::how(exit))

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::conversation_frames;
+use super::extension;
 use super::task_frames::{self, TaskRequest};
 
 /// The message of a failure without one.
@@ -22,6 +23,8 @@ pub(super) enum IncomingFrame {
     Ready(ReadyFrame),
     /// A frame about the attempt that the worker runs, or has run.
     Of { id: String, token: u64, what: AttemptFrame },
+    /// The worker exits when its attempt has its result. Private: see `extension.rs`.
+    Leaving,
     /// A frame that this version does not know.
     Unknown,
 }
@@ -38,6 +41,8 @@ pub(super) enum AttemptFrame {
     },
     /// A request about tasks, with its number.
     Request(u64, TaskRequest),
+    /// A call of an extension, with its number: JSON text.
+    Call(u64, String),
     /// A success with this output: JSON text.
     Done(Option<String>),
     Failed(Failure, ClassSource),
@@ -201,6 +206,11 @@ pub(super) fn decode(line: &[u8]) -> Result<IncomingFrame, BadFrame> {
             };
             (id, token, what)
         }
+        "call" => {
+            let (id, token, number, call) = extension::decode(line).map_err(bad)?;
+            (id, token, AttemptFrame::Call(number, call))
+        }
+        "leaving" => return Ok(IncomingFrame::Leaving),
         other => match (conversation_frames::decode(other, line), task_frames::decode(other, line)) {
             (Some(decoded), _) => {
                 let (id, token, event) = decoded.map_err(bad)?;

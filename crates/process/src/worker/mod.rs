@@ -10,6 +10,7 @@ mod connection;
 mod conversation_frames;
 mod end_reason;
 mod ending;
+mod extension;
 mod incoming;
 mod line_buffer;
 mod outgoing;
@@ -23,13 +24,14 @@ mod task_frames;
 mod worker_process;
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{ErrorClass, Failure, Overrides, WorkerId};
 use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work, WorkerFate, WorkerOpening};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::command::PolicyError;
 use crate::folders::{Links, TaskFolder, TaskFolders};
@@ -37,6 +39,9 @@ use crate::memory::family_bytes;
 use crate::sandbox::SandboxInstance;
 use crate::supervisor::Supervisor;
 use attempt::Attempt;
+pub use extension::{
+    AttemptExtension, CallFuture, FrameField, MAX_OPEN_CALLS, WorkerExtension, WorkerSocket,
+};
 pub use outgoing::MAX_FRAME_BYTES;
 pub use policy::{MAX_PER_WORKER, ProcessPolicy, Recycle};
 use ready::WorkerKinds;
@@ -59,6 +64,7 @@ pub struct Process {
     policy: ProcessPolicy,
     sandbox: Option<SandboxInstance>,
     folders: TaskFolders,
+    extension: Option<Arc<dyn WorkerExtension>>,
     seats: Mutex<Seats>,
 }
 
@@ -105,7 +111,19 @@ impl Process {
         });
         let sandbox = sandbox.transpose()?;
         let folders = TaskFolders::new(&policy.folders, Links::of(sandbox.as_ref()));
-        Ok(Self { supervisor, sandbox, folders, policy, seats: Mutex::default() })
+        Ok(Self { supervisor, sandbox, folders, policy, extension: None, seats: Mutex::default() })
+    }
+
+    /// The same with an extension of the protocol.
+    ///
+    /// # Errors
+    /// As those of [`new`](Self::new).
+    pub fn with_extension(
+        supervisor: Supervisor,
+        policy: ProcessPolicy,
+        extension: Arc<dyn WorkerExtension>,
+    ) -> Result<Self, PolicyError> {
+        Ok(Self { extension: Some(extension), ..Self::new(supervisor, policy)? })
     }
 
     fn lock(&self) -> MutexGuard<'_, Seats> {
@@ -120,6 +138,25 @@ impl Process {
         let mut seats = self.lock();
         seats.starting.remove(&worker);
         seats.taken.remove(&worker)
+    }
+
+    /// What the extension adds to an attempt.
+    async fn extended(
+        &self,
+        work: &Work,
+        folder: Option<&TaskFolder>,
+        control: &Control,
+        timer: Pin<&mut Sleep>,
+    ) -> Result<Option<Arc<dyn AttemptExtension>>, AttemptResult> {
+        let Some(extension) = &self.extension else { return Ok(None) };
+        tokio::select! {
+            biased;
+            prepared = extension.prepare(work, folder, control) => {
+                prepared.map(Some).map_err(AttemptResult::failed)
+            }
+            () = control.cancel.cancelled() => Err(AttemptResult::cancelled()),
+            () = timer => Err(AttemptResult::too_long(work.timeout)),
+        }
     }
 
     /// The folder of a task. The paths that its worker may change were fixed when the worker was started.
@@ -144,6 +181,9 @@ impl Process {
 impl Executor for Process {
     /// The kinds that all living workers serve; without any, those of the last ones.
     fn served(&self) -> Served {
+        if let Some(served) = self.extension.as_ref().and_then(|extension| extension.served()) {
+            return served;
+        }
         let seats = self.lock();
         let mut announced = seats.taken.values().filter_map(|seat| seat.kinds.as_ref());
         let common = match announced.next() {
@@ -174,8 +214,10 @@ impl Executor for Process {
             self.lock().starting.insert(worker, pid);
         };
         let (policy, sandbox) = (&self.policy, self.sandbox.as_ref());
+        let (folders, extension) = (&self.folders, self.extension.as_deref());
         let started =
-            WorkerProcess::start(&self.supervisor, policy, sandbox, &self.folders, worker, spawned).await;
+            WorkerProcess::start(&self.supervisor, policy, sandbox, folders, extension, worker, spawned)
+                .await;
         self.lock().starting.remove(&worker);
         match started {
             Ok((child, announced)) => {
@@ -256,8 +298,13 @@ impl Executor for Process {
             Ok(earlier) => earlier,
             Err(ended) => return ended,
         };
+        let extension = match self.extended(&work, folder.as_ref(), &control, timer.as_mut()).await {
+            Ok(extension) => extension,
+            Err(ended) => return ended,
+        };
         let lapses = self.supervisor.lapses();
-        let (attempt, mut answer) = Attempt::new(&self.policy, work, earlier, folder, control, timer);
+        let (attempt, mut answer) =
+            Attempt::new(&self.policy, work, earlier, folder, extension, control, timer);
         seat.arrivals.add(attempt);
         let ended = tokio::select! {
             biased;

@@ -7,18 +7,28 @@ use ostler_core::{ErrorClass, MAX_NESTING, TaskId, is_too_deep};
 use ostler_exec::{TaskInfo, Work};
 use serde::de::IgnoredAny;
 
+use super::extension::FrameField;
 use super::steps::Earlier;
 
 /// Bytes of one frame, without its newline.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
+/// Bytes of an answer besides its head and its content.
+const ANSWER_BYTES: usize = 16;
 /// The protocol version.
 pub(super) const PROTOCOL: u64 = 1;
 
-/// The first frame. `per_worker`: how many tasks the node would send at once.
-pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str, per_worker: usize) {
-    let (pool, worker) = (text(pool), text(worker));
+/// The first frame. `per_worker`: how many tasks the node would send at once. `more`: fields of an extension.
+pub(super) fn hello(into: &mut Vec<u8>, pool: &str, worker: &str, per_worker: usize, more: &[FrameField]) {
+    let (pool, worker, more) = (text(pool), text(worker), members(more));
     let slots = if per_worker > 1 { format!(r#","per_worker":{per_worker}"#) } else { String::new() };
-    line(into, &[r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, &slots, "}"]);
+    let parts =
+        [r#"{"type":"hello","protocol":1,"pool":"#, &pool, r#","worker":"#, &worker, &slots, &more, "}"];
+    line(into, &parts);
+}
+
+/// Members of an object, each after a comma.
+fn members(fields: &[FrameField]) -> String {
+    fields.iter().map(|(name, value)| format!(r#","{name}":{}"#, one_line(value))).collect()
 }
 
 /// Why a task cannot be encoded as a frame.
@@ -32,8 +42,14 @@ pub(super) enum Unsendable {
     TooLarge,
 }
 
-/// A task, with what earlier attempts left.
-pub(super) fn task(into: &mut Vec<u8>, id: &str, work: &Work, earlier: &Earlier) -> Result<(), Unsendable> {
+/// A task, with what earlier attempts left, and fields of an extension.
+pub(super) fn task(
+    into: &mut Vec<u8>,
+    id: &str,
+    work: &Work,
+    earlier: &Earlier,
+    more: &[FrameField],
+) -> Result<(), Unsendable> {
     let steps = &earlier.steps;
     let texts = [work.payload.as_str()].into_iter().chain(steps.iter().map(|(_, value)| value.as_str()));
     for json in texts {
@@ -57,7 +73,8 @@ pub(super) fn task(into: &mut Vec<u8>, id: &str, work: &Work, earlier: &Earlier)
         steps.iter().map(|(name, value)| format!("{}:{}", text(name), one_line(value))).collect();
     let steps = steps.join(",");
     let payload = one_line(&work.payload);
-    let parts = [head.as_str(), &payload, &middle, &steps, "}}"];
+    let more = members(more);
+    let parts = [head.as_str(), &payload, &middle, &steps, "}", &more, "}"];
     if parts.iter().map(|part| part.len()).sum::<usize>() > MAX_FRAME_BYTES {
         return Err(Unsendable::TooLarge);
     }
@@ -83,13 +100,42 @@ pub(super) fn submitted(into: &mut Vec<u8>, id: &str, token: u64, request: u64, 
 /// A task was looked up.
 pub(super) fn found(into: &mut Vec<u8>, id: &str, token: u64, request: u64, task: Option<&TaskInfo>) {
     let head = answer("found", id, token, request);
-    let Some(TaskInfo { id, state, output, error }) = task else {
+    let Some(TaskInfo {
+        id,
+        state,
+        output,
+        error,
+        queue,
+        kind,
+        payload,
+        key,
+        folder,
+        runs,
+        failures,
+        created_at,
+    }) = task
+    else {
         return line(into, &[&head, r#","task":null}"#]);
     };
     let output = output.as_deref().map_or("null".into(), one_line);
-    let error = error.as_deref().map_or_else(|| "null".to_owned(), text);
-    let found =
-        format!(r#","task":{{"id":"{id}","state":"{}","output":{output},"error":{error}}}}}"#, state.name());
+    let error = nullable(error.as_deref());
+    let mut found =
+        format!(r#","task":{{"id":"{id}","state":"{}","output":{output},"error":{error}"#, state.name());
+    found.push_str(&format!(
+        r#","queue":{},"kind":{},"key":{},"folder":{},"attempts":{runs},"failures":{failures},"created_at_ms":{}"#,
+        text(queue),
+        text(kind),
+        nullable(key.as_deref()),
+        nullable(folder.as_deref()),
+        created_at.millis(),
+    ));
+    // A payload that does not fit is left out.
+    let payload = one_line(payload);
+    if head.len() + found.len() + payload.len() + ANSWER_BYTES <= MAX_FRAME_BYTES {
+        found.push_str(r#","payload":"#);
+        found.push_str(&payload);
+    }
+    found.push_str("}}");
     if head.len() + found.len() > MAX_FRAME_BYTES {
         let why = "its output is larger than a frame of the worker protocol, which has at most 16 MiB";
         return line(
@@ -98,6 +144,21 @@ pub(super) fn found(into: &mut Vec<u8>, id: &str, token: u64, request: u64, task
         );
     }
     line(into, &[&head, &found]);
+}
+
+/// The answer to a call of an extension: JSON text.
+pub(super) fn call_answer(into: &mut Vec<u8>, id: &str, token: u64, request: u64, given: &str) {
+    let head = answer("answer", id, token, request);
+    if head.len() + given.len() + ANSWER_BYTES > MAX_FRAME_BYTES {
+        let why = "the answer is larger than a frame of the worker protocol, which has at most 16 MiB";
+        return call_refused(into, id, token, request, why);
+    }
+    line(into, &[&head, r#","answer":"#, &one_line(given), "}"]);
+}
+
+/// A call of an extension was refused.
+pub(super) fn call_refused(into: &mut Vec<u8>, id: &str, token: u64, request: u64, why: &str) {
+    line(into, &[&answer("answer", id, token, request), r#","refused":"#, &text(why), "}"]);
 }
 
 /// A request about tasks was refused.
@@ -132,6 +193,10 @@ fn about(sort: &str, id: &str, token: u64) -> String {
 fn line(into: &mut Vec<u8>, parts: &[&str]) {
     parts.iter().for_each(|part| into.extend_from_slice(part.as_bytes()));
     into.push(b'\n');
+}
+
+fn nullable(given: Option<&str>) -> String {
+    given.map_or_else(|| "null".to_owned(), text)
 }
 
 fn text(text: &str) -> String {
@@ -177,11 +242,11 @@ mod tests {
     fn every_frame_to_a_worker_is_one_line_of_json() {
         use serde_json::json;
         assert_eq!(
-            sent(|into| hello(into, "docs", "w\n1", 1)),
+            sent(|into| hello(into, "docs", "w\n1", 1, &[])),
             json!({"type": "hello", "protocol": 1, "pool": "docs", "worker": "w\n1"})
         );
         assert_eq!(
-            sent(|into| hello(into, "docs", "w", 50)),
+            sent(|into| hello(into, "docs", "w", 50, &[])),
             json!({"type": "hello", "protocol": 1, "pool": "docs", "worker": "w", "per_worker": 50})
         );
         let other = TaskId(Id::from_bits(7));
@@ -198,11 +263,20 @@ mod tests {
             state: StateName::Completed,
             output: Some("{\"n\":\n1}".into()),
             error: None,
+            queue: "docs".into(),
+            kind: "k".into(),
+            payload: "[1]".into(),
+            key: Some("job_1".into()),
+            folder: None,
+            runs: 2,
+            failures: 1,
+            created_at: ostler_core::Timestamp::from_millis(5),
         };
         assert_eq!(
             sent(|into| found(into, "T", 3, 2, Some(&info))),
             json!({"type": "found", "id": "T", "token": 3, "request": 2,
-                "task": {"id": other.to_string(), "state": "completed", "output": {"n": 1}, "error": null}})
+                "task": {"id": other.to_string(), "state": "completed", "output": {"n": 1}, "error": null, "queue": "docs",
+                    "kind": "k", "payload": [1], "key": "job_1", "folder": null, "attempts": 2, "failures": 1, "created_at_ms": 5}})
         );
         assert_eq!(
             sent(|into| refused(into, "T", 3, 4, ErrorClass::Transient, "full")),
@@ -222,11 +296,18 @@ mod tests {
             vec![("fetched".to_owned(), "{\"n\":\n1}".to_owned()), ("b".to_owned(), "null".to_owned())];
         let earlier = Earlier { steps, session: Some("s-1".to_owned()) };
         assert_eq!(
-            sent(|into| task(into, "T", &work("{\"a\":\r\n [1]}"), &earlier).expect("it fits")),
+            sent(|into| task(
+                into,
+                "T",
+                &work("{\"a\":\r\n [1]}"),
+                &earlier,
+                &[("more", "{\"x\":\n1}".to_owned())]
+            )
+            .expect("it fits")),
             json!({
                 "type": "task", "id": "T", "token": 3, "attempt": 2, "kind": "a \"b\"",
                 "timeout_ms": 300_000, "folder": "/tmp/x", "payload": {"a": [1]}, "previous_session": "s-1",
-                "steps": {"fetched": {"n": 1}, "b": null},
+                "steps": {"fetched": {"n": 1}, "b": null}, "more": {"x": 1},
             })
         );
     }
@@ -236,14 +317,14 @@ mod tests {
         let mut bytes = Vec::new();
         let none = Earlier::default();
         for wrong in ["", "{", "a\nb", "1 2"] {
-            assert_eq!(task(&mut bytes, "T", &work(wrong), &none), Err(Unsendable::NotJson), "{wrong}");
+            assert_eq!(task(&mut bytes, "T", &work(wrong), &none, &[]), Err(Unsendable::NotJson), "{wrong}");
         }
         let deep = "[".repeat(MAX_NESTING + 1) + &"]".repeat(MAX_NESTING + 1);
-        assert_eq!(task(&mut bytes, "T", &work(&deep), &none), Err(Unsendable::TooDeep));
+        assert_eq!(task(&mut bytes, "T", &work(&deep), &none, &[]), Err(Unsendable::TooDeep));
         let steps = Earlier { steps: vec![("a".to_owned(), deep)], session: None };
-        assert_eq!(task(&mut bytes, "T", &work("1"), &steps), Err(Unsendable::TooDeep));
+        assert_eq!(task(&mut bytes, "T", &work("1"), &steps, &[]), Err(Unsendable::TooDeep));
         let large = format!("\"{}\"", "x".repeat(MAX_FRAME_BYTES));
-        assert_eq!(task(&mut bytes, "T", &work(&large), &none), Err(Unsendable::TooLarge));
+        assert_eq!(task(&mut bytes, "T", &work(&large), &none, &[]), Err(Unsendable::TooLarge));
         assert!(bytes.is_empty());
     }
 }

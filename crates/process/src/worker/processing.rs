@@ -32,7 +32,7 @@ pub(super) enum Processed {
 /// The answer to a request about tasks.
 pub(super) enum TaskAnswer {
     Submitted(ostler_core::TaskId),
-    Found(Option<TaskInfo>),
+    Found(Option<Box<TaskInfo>>),
 }
 
 /// Records an event: it waits for room in the buffer, and a session until it is stored.
@@ -78,7 +78,9 @@ pub(super) fn ask(tasks: TaskCalls, number: u64, request: TaskRequest) -> Proces
     Box::pin(async move {
         let answer = match request {
             TaskRequest::Submit(Ok(submission)) => tasks.submit(submission).await.map(TaskAnswer::Submitted),
-            TaskRequest::LookUp(Ok(task)) => tasks.look_up(task).await.map(TaskAnswer::Found),
+            TaskRequest::LookUp(Ok(task)) => {
+                tasks.look_up(task).await.map(|found| TaskAnswer::Found(found.map(Box::new)))
+            }
             TaskRequest::Submit(Err(wrong)) | TaskRequest::LookUp(Err(wrong)) => {
                 Err(TaskCallError::Refused(wrong))
             }

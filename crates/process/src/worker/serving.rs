@@ -104,7 +104,7 @@ impl WorkerProcess {
         if let Some(warning) = self.warning.take() {
             attempt.warn(warning);
         }
-        match attempt.send(&mut self.link) {
+        match attempt.send(&mut self.link, &mut self.known) {
             None => self.attempts.push(attempt),
             Some(ended) => attempt.end(ended),
         }
@@ -164,6 +164,7 @@ impl WorkerProcess {
                 self.terminate(grace);
             }
             AttemptEvent::Cancel => attempt.tell(EndReason::Cancel, "the task is to stop", &mut self.link),
+            AttemptEvent::Answered(number, answer) => attempt.answered(number, &answer, &mut self.link),
             AttemptEvent::Processed(processed) => {
                 attempt.processed(processed, &mut self.link);
                 attempt.go_on(&mut self.link);
@@ -175,7 +176,7 @@ impl WorkerProcess {
     /// Ends attempts that are stuck.
     fn look(&mut self) {
         // The worker may be waiting for this node.
-        if self.attempts.iter().any(Attempt::is_busy) {
+        if self.attempts.iter().any(Attempt::is_asking) {
             self.stall.alive();
         }
         if let Some(stuck) = self.stall.look() {
@@ -191,6 +192,7 @@ impl WorkerProcess {
             match self.link.next() {
                 Ok(None) => return,
                 Ok(Some(IncomingFrame::Unknown | IncomingFrame::Ready(_))) => {}
+                Ok(Some(IncomingFrame::Leaving)) => self.is_leaving = true,
                 Ok(Some(IncomingFrame::Of { id, token, what })) => {
                     match self.attempts.iter().position(|attempt| attempt.is(&id, token)) {
                         Some(place) => {
@@ -242,6 +244,9 @@ impl WorkerProcess {
     /// Whether a worker that has just run a task is due for recycling.
     fn is_spent(&mut self) -> bool {
         let Recycle { after_tasks, above_memory } = self.recycle;
+        if self.is_leaving {
+            return true;
+        }
         if after_tasks.is_some_and(|most| self.tasks >= most) {
             return true;
         }

@@ -26,6 +26,7 @@ struct SubmitFrame<'a> {
     key: Option<String>,
     delay_ms: Option<f64>,
     task: Option<String>,
+    folder: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +50,7 @@ pub(super) fn decode(sort: &str, line: &[u8]) -> Option<serde_json::Result<(Stri
                 key: frame.key,
                 delay: frame.delay_ms.map(|delay| Duration::from_millis(super::incoming::whole(delay))),
                 id,
+                folder: frame.folder,
             });
             (frame.id, frame.token, frame.request, TaskRequest::Submit(submission))
         })),

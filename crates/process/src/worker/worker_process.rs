@@ -9,6 +9,7 @@ use tokio::time::{Instant, Sleep};
 use super::attempt::Attempt;
 use super::connection::{Connection, ConnectionEvent, Listening, Nonsense};
 use super::end_reason::strange;
+use super::extension::{KnownContents, WorkerExtension, WorkerSocket};
 use super::incoming::{IncomingFrame, ReadyFrame};
 use super::outgoing::{self, PROTOCOL};
 use super::policy::{ProcessPolicy, Recycle};
@@ -53,6 +54,9 @@ pub(super) struct WorkerProcess {
     pub(super) recycle: Recycle,
     /// When its memory was last measured for recycling.
     pub(super) weighed: Instant,
+    /// It exits when its attempt has its result.
+    pub(super) is_leaving: bool,
+    pub(super) known: KnownContents,
     /// What its first task should say about it.
     pub(super) warning: Option<String>,
     /// Its temporary folder, if it is in a sandbox.
@@ -100,6 +104,7 @@ impl WorkerProcess {
         policy: &ProcessPolicy,
         sandbox: Option<&SandboxInstance>,
         folders: &TaskFolders,
+        extension: Option<&dyn WorkerExtension>,
         id: WorkerId,
         spawned: impl FnOnce(i32) + Send,
     ) -> Result<(Self, Announced), NotUp> {
@@ -109,7 +114,12 @@ impl WorkerProcess {
             Failure::new(ErrorClass::Crash, message)
         };
         let mut set = policy.environment.variables(&policy.secrets);
-        set.push((FD_VARIABLE.to_owned(), SOCKET_FD.to_string()));
+        let socket = extension.map_or(WorkerSocket::Inherited, WorkerExtension::socket);
+        let (stdin, socket, descriptor) = match socket {
+            WorkerSocket::Inherited => (Stdin::Nothing, Socket::Pair, SOCKET_FD),
+            WorkerSocket::StandardInput => (Stdin::Socket, Socket::None, 0),
+        };
+        set.push((FD_VARIABLE.to_owned(), descriptor.to_string()));
         let (confinement, private, own) = match sandbox {
             None => (None, None, None),
             Some(sandbox) => {
@@ -126,8 +136,8 @@ impl WorkerProcess {
             folder: policy.folders.start(),
             keep: policy.environment.keep.clone(),
             set: Variables(set),
-            stdin: Stdin::Nothing,
-            socket: Socket::Pair,
+            stdin,
+            socket,
             confinement,
         };
         let child = tokio::time::timeout_at(until, supervisor.spawn(launch)).await.map_err(|_| late())?;
@@ -159,11 +169,14 @@ impl WorkerProcess {
             tasks: 0,
             recycle: policy.recycle,
             weighed: now,
+            is_leaving: false,
+            known: KnownContents::default(),
             warning: None,
             _private: private,
         };
         let name = format!("w-{id}");
-        worker.link.say(|into| outgoing::hello(into, &policy.pool, &name, policy.per_worker));
+        let more = extension.map(WorkerExtension::hello).unwrap_or_default();
+        worker.link.say(|into| outgoing::hello(into, &policy.pool, &name, policy.per_worker, &more));
         match tokio::time::timeout_at(until, worker.become_ready(policy.per_worker)).await {
             Ok(Ok(announced)) => {
                 worker.slots = announced.slots;
@@ -198,7 +211,7 @@ impl WorkerProcess {
                         "speaks version {protocol} of the protocol, but this node speaks {PROTOCOL}"
                     )));
                 }
-                IdleEvent::Said(IncomingFrame::Unknown) => {}
+                IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Leaving) => {}
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) => {
                     return Err(crash(strange(&id, token, &[])));
                 }
@@ -212,7 +225,9 @@ impl WorkerProcess {
     pub(super) async fn rest(&mut self) -> Failure {
         loop {
             let failure = match self.next().await {
-                IdleEvent::Said(IncomingFrame::Unknown | IncomingFrame::Ready(_)) => continue,
+                IdleEvent::Said(
+                    IncomingFrame::Unknown | IncomingFrame::Leaving | IncomingFrame::Ready(_),
+                ) => continue,
                 IdleEvent::Said(IncomingFrame::Of { id, token, .. }) if self.recent.has(&id, token) => {
                     continue;
                 }

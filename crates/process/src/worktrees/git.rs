@@ -50,7 +50,7 @@ const SET: [(&str, &str); 6] = [
 const MAX_ANSWER_BYTES: u64 = 4 << 20;
 /// Characters of what git said in a message: its end.
 const QUOTED_CHARS: usize = 500;
-/// How long git may take unless it is said otherwise.
+/// The default time limit of a git command.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What git is asked about.

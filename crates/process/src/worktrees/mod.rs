@@ -4,8 +4,8 @@
 //! - `open.rs`: makes the worktree of a task, or finds it as it was left. `clean.rs`: whether removing one loses work.
 //! - `keeper.rs`: removes those of pruned tasks.
 //!
-//! A worktree can be written by an agent that may do nothing else. So its own `.git` file is never believed: git is told where the
-//! repository is, as the record says, and the record is in the user's state folder.
+//! A worktree can be written by an agent that may do nothing else. So its own `.git` file is never believed: git gets the path of the
+//! repository from the record, and the record is in the user's state folder.
 
 mod clean;
 mod git;

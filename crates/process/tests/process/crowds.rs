@@ -286,8 +286,20 @@ impl TaskDesk for Clerk {
     }
 
     async fn look_up(&self, task: TaskId) -> Result<Option<TaskInfo>, TaskCallError> {
-        let error = Some("no".to_owned());
-        Ok((task == FIRST).then_some(TaskInfo { id: task, state: StateName::Failed, output: None, error }))
+        Ok((task == FIRST).then(|| TaskInfo {
+            id: task,
+            state: StateName::Failed,
+            output: None,
+            error: Some("no".to_owned()),
+            queue: "q".to_owned(),
+            kind: "k".to_owned(),
+            payload: "1".to_owned(),
+            key: None,
+            folder: None,
+            runs: 1,
+            failures: 1,
+            created_at: ostler_core::Timestamp::from_millis(1),
+        }))
     }
 }
 

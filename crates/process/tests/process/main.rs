@@ -8,6 +8,7 @@ mod conversations;
 mod crowds;
 mod desk;
 mod escapes;
+mod extension;
 mod files;
 mod flood;
 mod leaks;

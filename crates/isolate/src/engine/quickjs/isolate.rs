@@ -159,7 +159,8 @@ impl Isolate for QuickIsolate {
 
     fn classify(&self, thrown: ThrownError) -> FunctionEnd {
         match (thrown.name.as_str(), thrown.message.as_str()) {
-            ("InternalError", "out of memory") => FunctionEnd::Memory,
+            // Without a message when there is no memory for it.
+            ("InternalError", "out of memory" | "") => FunctionEnd::Memory,
             ("RangeError", "Maximum call stack size exceeded") => FunctionEnd::Stack,
             // The engine throws it when there is no memory for an error. By now the script's objects are freed, so the heap tells
             // nothing. A script that throws `null` itself looks the same.

@@ -1,0 +1,110 @@
+//! JavaScript functions, compared with other runtimes: the engine alone, the executor in hosts and on threads, the executor of processes
+//! with a worker that does nothing, Node's `vm` and worker threads, and workerd. All call the same function texts with the same payload.
+//!
+//! Who has limits switched on is a column. What is one thread's work is counted by its CPU time as well, because the machine may be busy.
+
+mod engine;
+mod peers;
+mod through;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ostler_isolate::EngineName;
+
+use crate::workers::Beside;
+use crate::{Bench, Error, Place, Scale, machine};
+use peers::Peers;
+
+pub(crate) use engine::run_alone;
+
+/// The requested run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// How long each row is measured.
+    pub(crate) millis: u64,
+    pub(crate) peers: Beside,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { millis: 2_000, peers: Beside::Peers }
+    }
+}
+
+/// The functions: files in `bench/peers/isolates/functions`.
+const SMALL: &str = "small";
+const FIB: &str = "fib";
+const NOOP: &str = "noop";
+/// What functions are called with.
+const PAYLOAD: &str = r#"{"name":"ostler","items":[1,2,3,4,5]}"#;
+/// The limits of ours.
+const OURS: &str = "memory, CPU, wall, stack, output, logs, timers";
+
+/// Whether calls share an isolate, as a word.
+const FRESH: &str = "fresh";
+const WARM: &str = "warm";
+
+/// One measured row.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    who: String,
+    function: String,
+    limits: &'static str,
+    p50_us: f64,
+    p99_us: f64,
+    per_second: f64,
+    /// `None` where several threads or processes work.
+    per_cpu_second: Option<f64>,
+}
+
+impl Row {
+    fn print(&self) {
+        let cpu = self.per_cpu_second.map_or_else(String::new, |rate| format!("{rate:.0}"));
+        println!(
+            "| {} | {} | {} | {:.0} µs | {:.0} µs | {:.0} | {cpu} |",
+            self.who, self.function, self.limits, self.p50_us, self.p99_us, self.per_second
+        );
+    }
+}
+
+fn heading(title: &str) {
+    println!("\n{title}; load {}\n", machine::load());
+    println!("| who | function | limits on | p50 | p99 | calls/s | calls per CPU second |");
+    println!("|---|---|---|---:|---:|---:|---:|");
+}
+
+/// The engines of this build.
+fn engines() -> impl Iterator<Item = EngineName> {
+    EngineName::ALL.into_iter().filter(|engine| engine.missing().is_none())
+}
+
+/// The folder with the programs of all sides.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/isolates")
+}
+
+fn function_text(name: &str) -> Result<String, Error> {
+    Ok(std::fs::read_to_string(programs().join(format!("functions/{name}.js")))?)
+}
+
+/// Measures, and prints tables.
+pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
+    let bench = Bench::new(Scale::QUICK, None)?;
+    let under = dir.unwrap_or_else(machine::default_dir);
+    let place = Place::new(&under)?;
+    let peers = match wanted.peers {
+        Beside::Peers => Peers::set_up(&under),
+        Beside::None => Peers::default(),
+    };
+    let time = Duration::from_millis(wanted.millis);
+    heading("One thread, without a host");
+    for engine in engines() {
+        engine::measure(engine, time)?.iter().for_each(Row::print);
+    }
+    peers.contexts(time)?.iter().for_each(Row::print);
+    heading("Through the executor, without a store, one worker");
+    bench.runtime.block_on(through::executors(time))?.iter().for_each(Row::print);
+    peers.programs(time)?.iter().for_each(Row::print);
+    bench.runtime.block_on(through::others(&place, time))
+}
