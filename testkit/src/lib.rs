@@ -3,13 +3,14 @@
 //! - [`ManualClock`]: a clock set by a test. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: ids from a seed.
 //! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis.
-//! - `proxy.rs`: a faulty network in front of a server.
+//! - `proxy.rs`: a faulty network in front of a server. `llm.rs`: a scripted server with the API of a model.
 //! - `views.rs`: what the views for people must show.
 //! - `twin.rs`: the test binary, started again as another process.
 //! - [`history`]: compares what was acknowledged with what is stored.
 
 pub mod history;
 mod ids;
+mod llm;
 mod pgbouncer;
 mod postgres;
 mod proxy;
@@ -20,6 +21,7 @@ mod twin;
 mod views;
 
 pub use ids::Ids;
+pub use llm::{LlmReply, LlmRequest, LlmServer, ReplyEnd, anthropic_events, chat_events, responses_events};
 pub use ostler_conformance::{ManualClock, Memory, one_of_each};
 pub use pgbouncer::{PoolMode, PrivatePgbouncer};
 pub use postgres::{Disk, PrivatePostgres};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ostler_core::{
-    ErrorClass, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, State, Task, TaskId,
-    Timestamp, Worker, WorkerState,
+    Cost, ErrorClass, EventBody, Failure, JobId, Missed, Outcome, Overlap, Overrides, Priority, State, Task,
+    TaskId, Timestamp, Usage, Worker, WorkerState,
 };
 use ostler_store::Store;
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewTask, Ran, Report, Start};
@@ -22,6 +22,9 @@ pub struct ViewCase {
     pub sql: &'static str,
     pub rows: Vec<Vec<String>>,
 }
+
+/// Characters of an output that is too long for a row.
+const LONG: usize = 70_000;
 
 /// Fills an empty store, and returns what its views must show.
 ///
@@ -64,7 +67,8 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
     all.push(add(&|task| task.cost = Some(3)).await);
     let lease = claim().await;
     store.start(vec![Start { lease: lease.as_ref(), worker }]).await.expect("it starts");
-    report(Report { lease, ran: None, outcome: Outcome::Success, output: None, reading: None }).await;
+    let long = format!("\"{}\"", "é".repeat(LONG));
+    report(Report { lease, ran: None, outcome: Outcome::Success, output: Some(long), reading: None }).await;
     all.push(add(&|task| task.folder = Some("/srv".to_owned())).await);
     let failure = Failure {
         details: Some("line 1\nline 2".to_owned()),
@@ -85,6 +89,10 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
     all.push(add(&|_| {}).await);
     let lease = claim().await;
     store.start(vec![Start { lease: lease.as_ref(), worker }]).await.expect("it starts");
+    let usage =
+        Usage { model: Some("m".to_owned()), cost: Some(Cost::from_nanos(250_000_000)), ..Usage::default() };
+    let conversation = vec![EventBody::Session { id: "s-1".to_owned() }, EventBody::Usage(usage)];
+    store.append(lease.as_ref(), conversation).await.expect("events are stored");
     all.push(add(&|_| {}).await);
     claim().await;
     let later = Timestamp::from_millis(9_000_000_000_000);
@@ -149,6 +157,14 @@ pub async fn view_cases(store: &dyn Store, ids: &Ids) -> Vec<ViewCase> {
             ],
         },
         ViewCase {
+            sql: "SELECT id, output_bytes FROM tasks WHERE output_bytes > 0 ORDER BY id",
+            rows: vec![texts(&[&all[0], &3]), texts(&[&all[1], &(2 * LONG + 2)])],
+        },
+        ViewCase {
+            sql: "SELECT task, session_id, CAST(cost_usd * 1000 AS integer) FROM attempts WHERE usage IS NOT NULL",
+            rows: vec![texts(&[&all[4], &"s-1", &250])],
+        },
+        ViewCase {
             sql: "SELECT id, queue, kind, payload, key, reason, failures, error_class, replace(error, '\u{fffd}', '?') FROM dead_letters",
             rows: vec![texts(&[
                 &all[2], &"mail", &"send", &"{}", &"", &"permanent", &1, &"permanent", &failed.replace('\u{fffd}', "?"),
@@ -197,7 +213,7 @@ fn task_row(task: &Task) -> Vec<String> {
         reason.to_owned(),
         task.priority.points().to_string(),
         task.payload.clone(),
-        text(&task.output),
+        task.output.clone().filter(|output| output.len() < LONG).unwrap_or_default(),
         text(&task.unique_key),
         text(&task.limit_key),
         task.cost.to_string(),

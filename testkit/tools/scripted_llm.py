@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A scripted LLM server on loopback: the APIs of Anthropic (messages) and OpenAI (responses), for the real agents in tests.
+"""A scripted LLM server on loopback: the APIs of Anthropic (messages), OpenAI (responses, chat completions) and Google (generateContent), for
+the real agents in tests.
 
     scripted_llm.py FOLDER
 
@@ -17,7 +18,7 @@ The texts of the user say what is answered. The last mark of each sort counts:
 FOLDER/mode.json, which is read with each request, says what is refused:
 
     subscription    answers have the headers of a subscription: how much of its allowance is used
-    refuse          usage_limit, throttled, overloaded, unauthorized, billing or quota
+    refuse          usage_limit, throttled, overloaded, unauthorized, billing or quota; or answers that are none: html, truncated
     after           only after this many answers
     times           only this often
     seconds         only this long, from the first refusal on; a usage limit resets then
@@ -52,6 +53,8 @@ REFUSALS = {
     "quota": (429, {"type": "rate_limit_error", "message": "Your credit balance is too low; see billing."},
               {"type": "insufficient_quota", "code": "insufficient_quota", "message": "You exceeded your current quota."}),
 }
+# Answers with status 200 that are no answers: a page, and a stream that ends early.
+BROKEN = ("html", "truncated")
 
 
 def mode():
@@ -92,7 +95,7 @@ class Conversation:
         self.tool_results = 0
         for turn in body.get("messages") or body.get("input") or []:
             content = turn.get("content")
-            if turn.get("type", "message").endswith("_output"):
+            if turn.get("type", "message").endswith("_output") or turn.get("role") == "tool":
                 self.tool_results += 1
             if turn.get("role") != "user":
                 continue
@@ -101,7 +104,14 @@ class Conversation:
                     self.texts.append(part["text"])
                 elif part.get("type") == "tool_result":
                     self.tool_results += 1
-        self.tools = [tool.get("name", "") for tool in body.get("tools") or []]
+        for turn in body.get("contents") or []:
+            for part in turn.get("parts", []):
+                self.tool_results += "functionResponse" in part
+                if turn.get("role") == "user" and "text" in part:
+                    self.texts.append(part["text"])
+        tools = body.get("tools") or []
+        declared = [one for tool in tools for one in tool.get("functionDeclarations") or [tool.get("function", tool)]]
+        self.tools = [tool.get("name", "") for tool in declared]
         self.model = body.get("model", "")
 
     def mark(self, pattern):
@@ -124,6 +134,8 @@ class Conversation:
     def shell(self, command):
         """A call of the shell, in the words of the agent."""
         for name, fields in [("Bash", {"command": command, "description": "Run it", "timeout": 600000}),
+                             ("run_shell_command", {"command": command, "description": "Run it"}),
+                             ("bash", {"command": command, "description": "Run it"}),
                              ("exec_command", {"cmd": command}), ("shell_command", {"command": command}),
                              ("shell", {"command": ["sh", "-c", command]})]:
             if name in self.tools:
@@ -190,6 +202,46 @@ def responses(conversation, bill):
     yield {"type": "response.completed", "response": {**response, "status": "completed", "output": [done], "usage": usage}}
 
 
+def chat(conversation, bill):
+    def chunk(delta, finish=None, **fields):
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": conversation.model, "choices": [choice], **fields}
+
+    command = conversation.calls()
+    yield chunk({"role": "assistant", "content": ""})
+    if command is None:
+        for word in conversation.words():
+            bill.said += 1
+            yield chunk({"content": word})
+    else:
+        name, fields = conversation.shell(command)
+        call = {"index": 0, "id": f"call_{time.time_ns()}", "type": "function", "function": {"name": name, "arguments": json.dumps(fields)}}
+        yield chunk({"tool_calls": [call]})
+    yield chunk({}, "stop" if command is None else "tool_calls")
+    usage = {"prompt_tokens": bill.input, "completion_tokens": bill.output(), "total_tokens": bill.input + bill.output()}
+    yield {**chunk({}), "choices": [], "usage": usage}
+
+
+def google(conversation, bill):
+    def piece(parts, **fields):
+        usage = {"promptTokenCount": bill.input, "candidatesTokenCount": bill.output(), "totalTokenCount": bill.input + bill.output()}
+        candidate = {"content": {"role": "model", "parts": parts}, "index": 0, **fields}
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": conversation.model}
+
+    command = conversation.calls()
+    if command is None:
+        for word in conversation.words():
+            bill.said += 1
+            yield piece([{"text": word}])
+    else:
+        name, fields = conversation.shell(command)
+        yield piece([{"functionCall": {"name": name, "args": fields}, "thoughtSignature": "c2lnbmVk"}])
+    yield piece([{"text": ""}], finishReason="STOP")
+
+
+APIS = [("messages", anthropic), ("chat/completions", chat), ("GenerateContent", google), ("generateContent", google), ("responses", responses)]
+
+
 def allowance(is_anthropic, is_used_up, end):
     """The headers of a subscription."""
     week = end + 86400
@@ -231,17 +283,39 @@ class Server(BaseHTTPRequestHandler):
     def stream(self, events, headers):
         self.head(200, {**headers, "content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for event in events:
-            data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            self.wfile.flush()
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            self.chunk(f"{name}data: {json.dumps(event)}\n\n")
+        if "chat" in self.path:
+            self.chunk("data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, text):
+        data = text.encode()
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def broken(self, number, how, events):
+        """An answer that is none."""
+        log(event="answered", number=number, status=200, input_tokens=0, output_tokens=0, whole=False)
+        try:
+            if how == "html":
+                page = b"<!doctype html><title>Please log in</title>"
+                self.head(200, {"content-type": "text/html", "content-length": str(len(page))})
+                return self.wfile.write(page)
+            self.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+            for event in list(events)[:2]:
+                self.chunk(f"data: {json.dumps(event)}\n\n")
+            self.wfile.write(b"0\r\n\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
 
     def do_POST(self):
         now = time.time()
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
-        if "count_tokens" in self.path:
-            return self.answer(200, {"input_tokens": 100}, {})
-        is_anthropic = "messages" in self.path
+        if "count_tokens" in self.path or "countTokens" in self.path:
+            return self.answer(200, {"input_tokens": 100, "totalTokens": 100}, {})
+        api = next(api for part, api in APIS if part in self.path)
+        is_anthropic = api is anthropic
         conversation = Conversation(body)
         with lock:
             counts["asked"] += 1
@@ -253,18 +327,23 @@ class Server(BaseHTTPRequestHandler):
             last=conversation.texts[-1][-2000:] if conversation.texts else "")
         refused, end, has_allowance = refusal(now)
         headers = allowance(is_anthropic, refused == "usage_limit", end) if has_allowance or refused == "usage_limit" else {}
-        if refused:
-            return self.refuse(number, refused, is_anthropic, headers, end)
         bill, is_whole = Bill(conversation), False
+        if refused in BROKEN:
+            return self.broken(number, refused, api(conversation, bill))
+        if refused:
+            return self.refuse(number, refused, api, headers, end)
         try:
-            self.stream((anthropic if is_anthropic else responses)(conversation, bill), headers)
+            if ":generateContent" in self.path:
+                self.answer(200, list(api(conversation, bill))[-2], headers)
+            else:
+                self.stream(api(conversation, bill), headers)
             is_whole = True
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
             log(event="answered", number=number, status=200, input_tokens=bill.input, output_tokens=bill.output(), whole=is_whole)
 
-    def refuse(self, number, refused, is_anthropic, headers, end):
+    def refuse(self, number, refused, api, headers, end):
         status, of_anthropic, of_openai = REFUSALS[refused]
         if refused == "usage_limit":
             of_openai = {**of_openai, "resets_at": end, "resets_in_seconds": max(0, end - int(time.time()))}
@@ -272,7 +351,11 @@ class Server(BaseHTTPRequestHandler):
             # An agent that tries again takes its time, so that a busy machine can stop it before.
             headers = {**headers, "retry-after": "20"}
         log(event="answered", number=number, status=status, input_tokens=0, output_tokens=0, whole=True)
-        value = {"type": "error", "error": of_anthropic, "request_id": f"req_{number}"} if is_anthropic else {"error": of_openai}
+        value = {"error": of_openai}
+        if api is anthropic:
+            value = {"type": "error", "error": of_anthropic, "request_id": f"req_{number}"}
+        elif api is google:
+            value = {"error": {"code": status, "message": of_openai["message"], "status": refused.upper()}}
         try:
             self.answer(status, value, headers)
         except (BrokenPipeError, ConnectionResetError):

@@ -1,5 +1,7 @@
 //! `executor = "agent"`: the keys of a pool of agents.
 
+mod acp_findings;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ostler_config::{
     BuildContext, BuildError, FindingLevel, FoundValue, LeftoverKeeper, PoolCommon, PoolDefaults,
-    PoolFinding, PoolKind, PoolSpec, Section, StoreMark, TaskBudgets,
+    PoolFinding, PoolKind, PoolSpec, Section, StoreMark, TakesPrompts, TaskBudgets,
 };
 use ostler_core::{Overrides, Timestamp};
 use ostler_exec::{Executor, is_variable_name};
@@ -32,9 +34,9 @@ const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// The default of `retry.base`: an agent has retried by itself before it fails.
 const RETRY_BASE: Duration = Duration::from_secs(30);
 /// The maximum of `schema_retries`.
-const MAX_SCHEMA_RETRIES: u32 = 10;
+pub(crate) const MAX_SCHEMA_RETRIES: u32 = 10;
 
-/// Agents: claude, codex, or any other program.
+/// Agents: claude, codex, gemini, opencode, any that speaks the Agent Client Protocol, or any other program.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentKind;
 
@@ -48,9 +50,24 @@ impl PoolKind for AgentKind {
     }
 
     fn read(&self, pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<Box<dyn PoolSpec>> {
+        Self::read_policy(pool, section).map(|policy| Box::new(policy) as Box<dyn PoolSpec>)
+    }
+
+    fn reference(&self) -> &'static str {
+        include_str!("kind.toml")
+    }
+
+    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
+        HomeKeeper::usual().map(|keeper| Arc::new(keeper) as _).into_iter().collect()
+    }
+}
+
+impl AgentKind {
+    /// Reads the keys of agents, of a pool or of a gateway.
+    pub(crate) fn read_policy(pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<AgentPolicy> {
         let dialects = Dialect::ALL.map(|dialect| (dialect.name(), dialect));
         let dialect = section
-            .required("agent", "\"claude\", \"codex\", \"codex-exec\" or \"command\"")?
+            .required("agent", "\"claude\", \"codex\", \"gemini\", \"opencode\", \"acp\" or \"command\"")?
             .one_of(&dialects);
         let default = AgentPolicy::new(pool.name, dialect.unwrap_or(Dialect::Command));
         let texts = |section: &mut Section<'_>, key, example| {
@@ -108,15 +125,11 @@ impl PoolKind for AgentKind {
             section.fault("command", "is missing: the program that reads a prompt from its standard input");
             return None;
         }
-        dialect.map(|_| Box::new(policy) as Box<dyn PoolSpec>)
-    }
-
-    fn reference(&self) -> &'static str {
-        include_str!("kind.toml")
-    }
-
-    fn keepers(&self) -> Vec<Arc<dyn LeftoverKeeper>> {
-        HomeKeeper::usual().map(|keeper| Arc::new(keeper) as _).into_iter().collect()
+        if dialect == Some(Dialect::Acp) && policy.command.is_empty() {
+            section.fault("command", "is missing: the program that speaks the Agent Client Protocol");
+            return None;
+        }
+        dialect.map(|_| policy)
     }
 }
 
@@ -149,7 +162,7 @@ impl PoolSpec for AgentPolicy {
 
     fn programs(&self) -> Vec<String> {
         // An agent that is missing is named by its examination, with what to install.
-        if self.dialect.resumes() {
+        if self.dialect.product().is_some() {
             Vec::new()
         } else {
             self.program().map(str::to_owned).into_iter().collect()
@@ -161,11 +174,17 @@ impl PoolSpec for AgentPolicy {
             (Dialect::Command, _) if self.cost_pattern.is_none() => {
                 Some("\"cost_pattern\" is missing, so that nothing says what its work costs".to_owned())
             }
-            (Dialect::Command, _) | (Dialect::Claude, None) => None,
-            (Dialect::Codex | Dialect::CodexExec, None) => {
-                Some("codex does not say what it costs: set \"model\"".to_owned())
+            (Dialect::Command | Dialect::Acp, _) | (Dialect::Claude | Dialect::OpenCode, None) => None,
+            // It knows the prices of its own providers.
+            (Dialect::OpenCode, Some(_)) if self.provider.is_none() => None,
+            (Dialect::Codex | Dialect::CodexExec | Dialect::Gemini, None) => {
+                let program = self.dialect.program().unwrap_or_default();
+                Some(format!("{program} does not say what it costs: set \"model\""))
             }
-            (Dialect::Claude | Dialect::Codex | Dialect::CodexExec, Some(model)) => {
+            (
+                Dialect::Claude | Dialect::Codex | Dialect::CodexExec | Dialect::Gemini | Dialect::OpenCode,
+                Some(model),
+            ) => {
                 let is_known = self.prices.of(model).is_some();
                 (!is_known).then(|| {
                     format!(
@@ -202,18 +221,20 @@ impl PoolSpec for AgentPolicy {
             advice: "Leave them out",
         });
         let worktrees = children::worktree_finding(pool, &self.folders);
-        schema.into_iter().chain(everything).chain(patterns).chain(worktrees).collect()
+        let unkept = acp_findings::of(self, pool);
+        schema.into_iter().chain(everything).chain(patterns).chain(unkept).chain(worktrees).collect()
     }
 
     async fn examine(&self, pool: &str) -> Vec<PoolFinding> {
-        let finding = |code, sentence, advice| PoolFinding {
+        let finding = |code, level, sentence, advice| PoolFinding {
             code,
-            level: FindingLevel::Error,
+            level,
             sentence: format!("Pool \"{pool}\": {sentence}"),
             advice,
         };
         if let Err(error) = program_version(self).await {
-            return vec![finding("agent-program", error.to_string(), "Or set \"command\" to where it is")];
+            let advice = "Or set \"command\" to where it is";
+            return vec![finding("agent-program", FindingLevel::Error, error.to_string(), advice)];
         }
         let Some(place) = self.dialect.login() else { return Vec::new() };
         match Login::of(self, &node_env) {
@@ -221,11 +242,14 @@ impl PoolSpec for AgentPolicy {
             Login::Missing => {
                 let program = self.program().unwrap_or_default();
                 let keys = place.keys.first().copied().unwrap_or_default();
+                let file = Path::new("~").join(place.folder).join(place.file);
                 let sentence = format!(
-                    "`{program}` has no login: run it and log in, or set {keys} (there is no ~/{}/{})",
-                    place.folder, place.file
+                    "`{program}` has no login: run it and log in, or set {keys} (there is no {})",
+                    file.display()
                 );
-                vec![finding("agent-login", sentence, "Or give the pool a key in \"secrets\"")]
+                let level =
+                    if self.dialect.needs_login() { FindingLevel::Error } else { FindingLevel::Warning };
+                vec![finding("agent-login", level, sentence, "Or give the pool a key in \"secrets\"")]
             }
         }
     }
@@ -240,6 +264,10 @@ impl PoolSpec for AgentPolicy {
         self.dialect.login().map(|_| Login::of(self, &node_env).account(self.dialect))
     }
 
+    fn takes_prompts(&self) -> TakesPrompts {
+        TakesPrompts::Yes
+    }
+
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
         let supervisor = context.need::<Supervisor>(SUPERVISOR)?.clone();
         let mut policy = self.clone();
@@ -250,17 +278,17 @@ impl PoolSpec for AgentPolicy {
 }
 
 /// The wall clock, for the times at which usage limits reset.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
 }
 
-fn text(section: &mut Section<'_>, key: &'static str) -> Option<String> {
+pub(crate) fn text(section: &mut Section<'_>, key: &'static str) -> Option<String> {
     let found = section.find(key)?;
     let text = found.text()?;
     if text.trim().is_empty() { found.refuse("is empty") } else { Some(text) }
 }
 
-fn prompt(found: &FoundValue<'_>) -> Option<String> {
+pub(crate) fn prompt(found: &FoundValue<'_>) -> Option<String> {
     let text = found.text()?;
     match PromptTemplate::new(&text) {
         Ok(_) => Some(text),
@@ -268,7 +296,7 @@ fn prompt(found: &FoundValue<'_>) -> Option<String> {
     }
 }
 
-fn schema(found: &FoundValue<'_>) -> Option<SchemaSource> {
+pub(crate) fn schema(found: &FoundValue<'_>) -> Option<SchemaSource> {
     let schema = found.json()?;
     match schema.as_str() {
         Some("") => found.refuse("is empty, but must be the path of a file, or a table"),
@@ -291,6 +319,12 @@ fn pattern(section: &mut Section<'_>, key: &'static str) -> Option<String> {
 
 fn provider(section: &mut Section<'_>, dialect: Option<Dialect>) -> Option<ModelProvider> {
     let base_url = text(section, "base_url");
+    if dialect == Some(Dialect::Acp) && base_url.is_some() {
+        section.fault(
+            "base_url",
+            "is not known to agent = \"acp\": set it in the config of the program, or in \"env\"",
+        );
+    }
     let usual = dialect.and_then(Dialect::login).and_then(|place| place.keys.first().copied());
     let key_variable = section.find("key_variable").and_then(|found| {
         let name = found.text()?;
@@ -298,9 +332,11 @@ fn provider(section: &mut Section<'_>, dialect: Option<Dialect>) -> Option<Model
             return found.refuse("is not the name of a variable, such as \"OPENAI_API_KEY\"");
         }
         match (dialect, usual) {
-            (Some(Dialect::Claude), Some(usual)) if usual != name => found.refuse(format!(
-                "is not read by claude: set env = {{ {usual} = \"${{{name}}}\" }}, or use \"secrets\""
-            )),
+            (Some(dialect @ (Dialect::Claude | Dialect::Gemini)), Some(usual)) if usual != name => found
+                .refuse(format!(
+                    "is not read by {}: set env = {{ {usual} = \"${{{name}}}\" }}, or use \"secrets\"",
+                    dialect.name()
+                )),
             (_, _) => Some(name),
         }
     });

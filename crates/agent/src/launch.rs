@@ -49,6 +49,14 @@ pub enum PlanError {
     SessionId(String),
     #[error("an agent without a dialect needs `command`: the program to run")]
     NoCommand,
+    #[error("agent = \"acp\" needs `command`: the program that speaks the Agent Client Protocol")]
+    NoAcpCommand,
+    #[error("base_url needs `model`: it is the server of one model")]
+    NoModel,
+    #[error(
+        "mcp_config is not a JSON list of servers, such as [{{\"name\":…,\"command\":…,\"args\":[],\"env\":[]}}]: {0}"
+    )]
+    McpServers(String),
     #[error("a command cannot resume a conversation: start a new one")]
     NoResume,
     #[error("{0} contains a NUL, which no argument can have")]

@@ -29,6 +29,10 @@ impl fmt::Display for AgentVersion {
 /// The oldest versions whose lines were recorded.
 const OLDEST_CLAUDE: AgentVersion = AgentVersion::new(2, 1, 197);
 const OLDEST_CODEX: AgentVersion = AgentVersion::new(0, 166, 0);
+const OLDEST_GEMINI: AgentVersion = AgentVersion::new(0, 61, 0);
+const OLDEST_OPENCODE: AgentVersion = AgentVersion::new(1, 18, 33);
+/// The first version of opencode that is another program: its server and its commands are not those of version 1.
+const NEXT_OPENCODE: AgentVersion = AgentVersion::new(2, 0, 0);
 /// Bytes of an unexpected answer in a message.
 const QUOTED_BYTES: usize = 80;
 
@@ -46,6 +50,14 @@ pub enum VersionError {
     Missing { program: String, name: &'static str, package: &'static str },
     #[error("`{program}` is {name} {found}, and {oldest} or newer is needed: update it")]
     TooOld { program: String, name: &'static str, found: AgentVersion, oldest: AgentVersion },
+    #[error("`{program}` is {name} {found}, and a version before {next} is needed: install {oldest}")]
+    TooNew {
+        program: String,
+        name: &'static str,
+        found: AgentVersion,
+        next: AgentVersion,
+        oldest: AgentVersion,
+    },
     #[error("`{program} --version` printed \"{printed}\": that is not {name}")]
     Other { program: String, name: &'static str, printed: String },
 }
@@ -62,23 +74,30 @@ pub fn probe(
     let Some(AgentProduct { name, package }) = dialect.product() else { return Ok(None) };
     let oldest = match dialect {
         Dialect::Claude => OLDEST_CLAUDE,
-        Dialect::Codex | Dialect::CodexExec | Dialect::Command => OLDEST_CODEX,
+        Dialect::Gemini => OLDEST_GEMINI,
+        Dialect::OpenCode => OLDEST_OPENCODE,
+        Dialect::Codex | Dialect::CodexExec | Dialect::Acp | Dialect::Command => OLDEST_CODEX,
     };
+    let next = (dialect == Dialect::OpenCode).then_some(NEXT_OPENCODE);
     let program = program.to_owned();
     let VersionOutput::Printed(printed) = output else {
         return Err(VersionError::Missing { program, name, package });
     };
-    // `2.1.325 (Claude Code)`, `codex-cli 0.166.0`. A warning may stand on a line before it.
+    // `2.1.325 (Claude Code)`, `codex-cli 0.166.0`, `0.61.0`, `1.18.33`. A warning may stand on a line before it.
     let is_claude = |line: &str| line.strip_suffix("(Claude Code)").and_then(|rest| parse(rest.trim()));
     let is_codex = |line: &str| parse(line.strip_prefix("codex-cli ")?.trim());
     let mut lines = printed.lines().map(str::trim);
     let found = match dialect {
         Dialect::Claude => lines.find_map(is_claude),
-        Dialect::Codex | Dialect::CodexExec | Dialect::Command => lines.find_map(is_codex),
+        Dialect::Gemini | Dialect::OpenCode => lines.find_map(parse),
+        Dialect::Codex | Dialect::CodexExec | Dialect::Acp | Dialect::Command => lines.find_map(is_codex),
     };
     match found {
         Some(found) if found < oldest => Err(VersionError::TooOld { program, name, found, oldest }),
-        Some(found) => Ok(Some(found)),
+        Some(found) => match next.filter(|next| found >= *next) {
+            Some(next) => Err(VersionError::TooNew { program, name, found, next, oldest }),
+            None => Ok(Some(found)),
+        },
         None => {
             let first = printed.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
             let printed = ostler_core::beginning(first, QUOTED_BYTES).escape_debug().to_string();
@@ -115,6 +134,26 @@ mod tests {
         assert_eq!(codex("codex-cli 0.166.0\n"), Ok(Some(AgentVersion::new(0, 166, 0))));
         assert_eq!(codex("codex-cli 0.170.0-alpha.3\n"), Ok(Some(AgentVersion::new(0, 170, 0))));
         assert_eq!(probe(Dialect::Command, "x", VersionOutput::Missing), Ok(None));
+        assert_eq!(probe(Dialect::Acp, "x", VersionOutput::Missing), Ok(None));
+        let gemini = probe(Dialect::Gemini, "gemini", VersionOutput::Printed("0.61.0\n"));
+        assert_eq!(gemini, Ok(Some(AgentVersion::new(0, 61, 0))));
+    }
+
+    #[test]
+    fn another_generation_of_opencode_is_named_in_a_sentence() {
+        let opencode = |printed| {
+            let read = probe(Dialect::OpenCode, "opencode", VersionOutput::Printed(printed));
+            read.map_err(|error| error.to_string())
+        };
+        assert_eq!(opencode("1.18.40\n"), Ok(Some(AgentVersion::new(1, 18, 40))));
+        assert_eq!(
+            opencode("2.0.1\n").unwrap_err(),
+            "`opencode` is opencode 2.0.1, and a version before 2.0.0 is needed: install 1.18.33"
+        );
+        assert_eq!(
+            opencode("Hello, world!").unwrap_err(),
+            "`opencode --version` printed \"Hello, world!\": that is not opencode"
+        );
     }
 
     #[test]

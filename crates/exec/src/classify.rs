@@ -66,7 +66,8 @@ fn as_error<'a>(error: &'a (dyn Classed + 'a)) -> &'a (dyn Error + 'a) {
 }
 
 /// The delay that a `Retry-After` header asks for: seconds, or a date. `None` if it cannot be parsed.
-fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
+#[must_use]
+pub fn wait_of(header: &str, now: Timestamp) -> Option<Duration> {
     let header = header.trim();
     if let Ok(seconds) = header.parse::<u64>() {
         return Some(Duration::from_secs(seconds));

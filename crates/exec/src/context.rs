@@ -16,6 +16,7 @@ use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventSender, Sent};
 use crate::files;
+use crate::gateway::{AttemptGateway, PoolGateway};
 use crate::resources::Resources;
 use crate::secrets::{Secret, Secrets};
 use crate::steps::Steps;
@@ -37,11 +38,15 @@ pub struct Context {
     tasks: TaskCalls,
     shared: Arc<Resources>,
     breakers: Breakers,
+    gateway: Option<AttemptGateway>,
 }
 
 impl Context {
     pub(crate) fn new(work: &Work, control: &Control, shared: &Arc<Resources>, now: Instant) -> Self {
+        let gateway = shared.get::<PoolGateway>();
         Self {
+            gateway: gateway
+                .map(|PoolGateway(gateway)| AttemptGateway::new(Arc::clone(gateway), work, control)),
             task: work.task,
             attempt: work.attempt,
             queue: Arc::clone(&work.queue),
@@ -110,6 +115,34 @@ impl Context {
             let what = std::any::type_name::<T>();
             TaskError::permanent(format!("the pool shares no value of the type {what} with its handlers"))
         })
+    }
+
+    /// The gateway of the pool: sessions with an agent, in which a handler asks several things one after the other.
+    ///
+    /// ```
+    /// # use ostler_exec::{Context, SessionRequest, TaskError};
+    /// async fn handle(prompt: String, ctx: Context) -> Result<String, TaskError> {
+    ///     let session = ctx.gateway()?.create_session(SessionRequest::default()).await?;
+    ///     session.run_query(format!("Make a plan: {prompt}")).await?;
+    ///     Ok(session.run_query("Do the first step.").await?.text())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// A permanent one when the pool has none.
+    pub fn gateway(&self) -> Result<&AttemptGateway, TaskError> {
+        self.gateway.as_ref().ok_or_else(|| {
+            TaskError::permanent("the pool has no gateway").hint("give the pool one where it is configured")
+        })
+    }
+
+    /// The task's own record: payload, key, attempts so far, and when it was submitted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn record_of_task(&self) -> Result<TaskInfo, TaskError> {
+        let found = self.look_up(self.task).await?;
+        found.ok_or_else(|| TaskError::transient("the task is gone"))
     }
 
     /// A circuit breaker around a call, such as one to another service. It is durable, and shared by all processes of the store:

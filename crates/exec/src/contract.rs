@@ -9,6 +9,7 @@ use ostler_core::{AccountReading, ErrorClass, Failure, Outcome, Overrides, TaskI
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::account::AccountFeed;
 use crate::breaker::Breakers;
 use crate::events::EventSender;
 use crate::secrets::Secrets;
@@ -55,12 +56,14 @@ pub struct Control {
     pub tasks: TaskCalls,
     /// Breakers around calls.
     pub breakers: Breakers,
+    /// The account that the pool uses.
+    pub account: AccountFeed,
     /// The span of the attempt: an executor runs Rust code of its work in it.
     pub span: Span,
 }
 
 impl Control {
-    /// Signals that are not set, steps that are not saved, no secrets, no other tasks, and breakers that never open.
+    /// Signals that are not set, steps that are not saved, no secrets, no other tasks, breakers that never open, and no account.
     #[must_use]
     pub fn new(events: EventSender) -> Self {
         Self {
@@ -71,6 +74,7 @@ impl Control {
             secrets: Secrets::default(),
             tasks: TaskCalls::refused(),
             breakers: Breakers::none(),
+            account: AccountFeed::none(),
             span: Span::none(),
         }
     }

@@ -128,6 +128,12 @@ impl TaskError {
         self
     }
 
+    /// An error that another part of the program has classed.
+    #[must_use]
+    pub fn from_failure(failure: Failure) -> Self {
+        Self { failure: Box::new(failure), classing: ClassSource::Given }
+    }
+
     /// The failure that the rules decide on.
     #[must_use]
     pub fn into_failure(self) -> Failure {

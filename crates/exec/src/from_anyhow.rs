@@ -64,7 +64,10 @@ mod tests {
             (ErrorClass::RateLimited, Some(Duration::from_secs(7)))
         );
         assert_eq!((failure.message.as_str(), failure.hint.as_deref()), ("asking the server", Some("wait")));
-        assert!(failure.details.is_some_and(|details| details.contains("too many")), "the cause is told");
+        assert!(
+            failure.details.is_some_and(|details| details.contains("too many")),
+            "the cause is in the details"
+        );
     }
 
     #[test]

@@ -144,10 +144,15 @@ pub(crate) fn no_handler(kind: &str) -> AttemptResult {
 
 /// The failure for a panic; its class is not set.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {
-    let message = panic
+    let message = format!("the handler panicked: {}", panic_message(panic));
+    AttemptResult::failed_with(ErrorClass::Transient, message).unclassed()
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a message".to_owned());
-    AttemptResult::failed_with(ErrorClass::Transient, format!("the handler panicked: {message}")).unclassed()
+        .unwrap_or_else(|| "without a message".to_owned())
 }

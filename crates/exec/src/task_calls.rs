@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{StateName, TaskId};
+use ostler_core::{StateName, TaskId, Timestamp};
 
 use crate::error::TaskError;
 
@@ -23,6 +23,8 @@ pub struct ChildTask {
     pub delay: Option<Duration>,
     /// The id; `None`: one that follows from the attempt's task and this submission, so that a retried attempt gets the same task.
     pub id: Option<TaskId>,
+    /// The working folder.
+    pub folder: Option<String>,
 }
 
 impl ChildTask {
@@ -30,7 +32,7 @@ impl ChildTask {
     #[must_use]
     pub fn new(kind: impl Into<String>, payload: impl Into<String>) -> Self {
         let (kind, payload) = (kind.into(), payload.into());
-        Self { kind, payload, queue: None, key: None, delay: None, id: None }
+        Self { kind, payload, queue: None, key: None, delay: None, id: None, folder: None }
     }
 }
 
@@ -43,6 +45,19 @@ pub struct TaskInfo {
     pub output: Option<String>,
     /// The message of its last failure.
     pub error: Option<String>,
+    pub queue: String,
+    pub kind: String,
+    /// The input: JSON text.
+    pub payload: String,
+    /// Its unique key.
+    pub key: Option<String>,
+    /// The working folder.
+    pub folder: Option<String>,
+    /// Attempts that were started.
+    pub runs: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    pub created_at: Timestamp,
 }
 
 /// Why a call about tasks was not answered.

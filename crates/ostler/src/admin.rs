@@ -17,7 +17,7 @@ use ostler_store::{Error, MAX_GONE_WORKERS, MAX_PAGE, Store};
 use crate::client::Client;
 use crate::error::WaitError;
 
-/// What is said between an attempt and a model, with the tools that are called.
+/// The conversation of an attempt with a model, with its tool calls.
 const TRANSCRIPT: EventKinds = EventKinds::only(EventKind::Session)
     .with(EventKind::Prompt)
     .with(EventKind::Message)

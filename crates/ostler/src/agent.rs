@@ -8,6 +8,8 @@
 //! attempt: [`Client::show`](crate::Client::show) has the sums, [`Client::transcript`](crate::Client::transcript) the text, and
 //! callbacks get the record. The next attempt of a task resumes its conversation.
 //!
+//! Handlers ask an agent themselves through [`Builder::gateway`](crate::Builder::gateway).
+//!
 //! ```standalone_crate
 //! use std::time::Duration;
 //!
@@ -40,6 +42,7 @@
 //! ```
 
 pub use ostler_agent::executor::SchemaSource;
+pub use ostler_agent::gateway::{GatewayAddress, GatewayPolicy, GatewaySettings, GatewayWorkers};
 pub use ostler_agent::price::{Price, PriceTable, TokenPrice};
 pub use ostler_agent::settings::{Denials, ModelProvider, Permission, ToolRules};
 pub use ostler_agent::{AgentPolicy, Dialect};

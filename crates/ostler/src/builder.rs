@@ -346,6 +346,17 @@ impl Builder {
         self
     }
 
+    /// Gives the handlers of the queue a gateway, which they ask by [`Context::gateway`](crate::Context::gateway): an
+    /// [`AgentPolicy`](crate::agent::AgentPolicy) for agents of this program, which needs
+    /// [`process::init`](crate::process::init), or a [`GatewayPolicy`](crate::agent::GatewayPolicy) for a server elsewhere. The
+    /// token of the latter is one of the queue's secrets. Worker processes may have one too.
+    #[cfg(feature = "agent")]
+    #[must_use]
+    pub fn gateway(mut self, gateway: impl Into<ostler_agent::gateway::GatewaySettings>) -> Self {
+        self.plan.gateway = Some(gateway.into());
+        self
+    }
+
     #[cfg(feature = "process")]
     pub(crate) fn set_spec(&mut self, spec: Box<dyn ostler_config::PoolSpec>) {
         self.plan.spec = Some(spec);
@@ -375,7 +386,7 @@ impl Builder {
         let plans: Vec<QueuePlan> = self.before.into_iter().chain([self.plan]).collect();
         let resources = Resources::default();
         #[cfg(feature = "process")]
-        let (resources, supervisor) = if plans.iter().any(|plan| plan.spec.is_some()) {
+        let (resources, supervisor) = if plans.iter().any(QueuePlan::has_children) {
             let supervisor = crate::process::start_supervisor(self.supervisor).await?;
             (resources.with(supervisor.clone()), Some(supervisor))
         } else {

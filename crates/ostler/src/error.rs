@@ -1,6 +1,7 @@
 //! Error types of the library, one for each operation.
 
 use ostler_core::{Failure, TaskId};
+use ostler_exec::ThreadStartError;
 use ostler_runtime::{AddPoolError, StartError};
 
 use crate::store_url::StoreUrlError;
@@ -49,8 +50,8 @@ pub enum OpenError {
     #[error("cannot create a folder for the store: {0}")]
     Folder(std::io::Error),
     /// The threads for the handlers could not be configured or started.
-    #[error("{0}")]
-    Threads(String),
+    #[error(transparent)]
+    Threads(#[from] ThreadStartError),
     /// The system provided no randomness for generating ids.
     #[error("cannot get random bytes from the system: {0}")]
     Chance(#[from] getrandom::Error),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ostler_core::{JobId, OnFailed};
 use ostler_ops::jobs::pilot::{self, PilotResult, PilotState};
 use ostler_ops::jobs::{JobSpec, JobTotals, ServedBy, existing, find, manage};
-use ostler_runtime::EndListener;
+use ostler_runtime::{EndListener, NodeState};
 use ostler_store::calls::{NewTask, StepsOnReplay};
 use ostler_store::jobs::{JobFilter, JobRecord, NewJob, queue_of};
 use ostler_store::unique::Unique;
@@ -283,8 +283,17 @@ fn of_job(error: ostler_ops::OpsError) -> SubmitError {
 /// Removes the pool of a job that is over. While the store is unavailable, it is asked again.
 async fn leave_when_done(pool: Pool, job: Job, done: Option<OnJobDone>) {
     let mut ends = EndWatch::new(&pool);
-    while pool.takes_work() {
+    loop {
         ends.arm();
+        match pool.state() {
+            NodeState::Running | NodeState::Fenced => {}
+            // The drain may be taken back.
+            NodeState::Draining => {
+                pool.drain_over().await;
+                continue;
+            }
+            NodeState::Ended => return,
+        }
         let (is_over, record) = match job.record().await {
             Ok(record) => (record.counts.open() == 0, Some(record)),
             Err(WaitError::Store(error)) => (!error.is_transient(), None),

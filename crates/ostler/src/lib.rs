@@ -23,10 +23,12 @@
 //! ```
 //!
 //! The store is a file, or a PostgreSQL database that any number of machines share: `ostler::open("postgres://user@host/database")`.
-//! A program that only submits and looks has a [`Client`]. A [`Kind`] ties a payload type to its handler.
+//! A program that only submits and looks has a [`Client`]. A [`Kind`] ties a payload type to its handler. A [`ThreadPool`] runs closures
+//! that are not `Send` on threads of their own, and stores nothing.
 //!
 //! Features: `sqlite` and `postgres` are the stores, both on by default. `process` serves queues with commands and with worker
-//! processes, `agent` with command-line agents such as Claude Code, `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
+//! processes, `agent` with command-line agents such as Claude Code and with models over HTTP, `isolate` with
+//! JavaScript functions (`v8`: by that engine), `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
 //! store and a handler's context for tests.
 
 #![warn(missing_docs)]
@@ -40,13 +42,18 @@ mod client;
 mod error;
 mod handover;
 mod ids;
+#[cfg(feature = "isolate")]
+pub mod isolate;
 mod job_builder;
 mod jobs;
 mod kind;
+#[cfg(feature = "agent")]
+pub mod llm;
 mod opening;
 mod pool;
 #[cfg(feature = "process")]
 pub mod process;
+mod run;
 mod schedules;
 mod store_url;
 mod submit;
@@ -91,7 +98,9 @@ pub use ostler_core::{
     Timestamp, ToolStatus, Trip, Usage, UsageSource, Worker, WorkerState,
 };
 pub use ostler_exec::{
-    CallBreaker, ChildTask, Choice, Classed, Context, Runtimes, TaskError, TaskInfo, ThreadPolicy,
+    AttemptGateway, BadThreadPolicy, CallBreaker, ChildTask, Choice, Classed, Context, DrainEnd,
+    GatewayAnswer, GatewayQuery, GatewaySession, Runtimes, SessionRequest, SettingSource, TaskError,
+    TaskInfo, ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError,
 };
 pub use ostler_ops::jobs::JobTotals;
 pub use ostler_ops::jobs::pilot::PilotResult;
@@ -107,12 +116,14 @@ pub use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 pub use ostler_store::costs::{CostBy, CostKey, CostQuery, CostRecord, CostSums};
 pub use ostler_store::events::{Event, EventQuery, TextPart, TextRef};
 pub use ostler_store::jobs::{JobRecord, NewJob};
+pub use ostler_store::node_commands::ResumeAnswer;
 pub use ostler_store::schedules::{ScheduleAnswer, ScheduleRecord};
 pub use ostler_store::views::{
     Counts, Cursor, Field, Filter, GoneWorker, Page, TaskDetail, WorkerEnd, WorkerRecord,
 };
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::Pool;
+pub use run::AgentRun;
 pub use schedules::Recurrence;
 pub use store_url::{StoreUrl, StoreUrlError};
 pub use submit::{Submission, Submit};

@@ -1,4 +1,4 @@
-//! The running pool: a client with a node that runs the tasks. Free workers, and the drain.
+//! The running pool: a client with a node that runs the tasks. Free workers, the drain, and how it is taken back.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ostler_core::{StateName, TaskId};
 use ostler_runtime::{
-    Drained, EndListener, Node, NodeHandle, NodeState, PoolConfig, PoolSize, Reservation, TakeOver,
+    DrainWait, Drained, EndListener, Node, NodeHandle, NodeState, PoolConfig, PoolSize, Reservation, TakeOver,
 };
 use ostler_store::calls::{Prune, QueueChange, Retention};
 use ostler_store::gates::BreakerScope;
+use ostler_store::node_commands::ResumeAnswer;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
@@ -26,7 +27,7 @@ pub struct Pool {
 }
 
 struct PoolInner {
-    /// `None` once it is drained.
+    /// Locked while it drains; `None` once it is drained.
     node: Mutex<Option<Node>>,
     handle: NodeHandle,
     /// The pool of the first queue, as a pattern for those of jobs.
@@ -168,7 +169,7 @@ impl Pool {
 
     /// Returns how many attempts are running in this process.
     pub async fn running_here(&self) -> usize {
-        self.inner.node.lock().await.as_ref().map_or(0, |node| node.running())
+        self.inner.handle.running()
     }
 
     /// Returns the lifecycle state of the pool.
@@ -177,26 +178,45 @@ impl Pool {
         *self.inner.handle.state().borrow()
     }
 
-    /// Drains the pool: takes no more work, waits for running attempts, and hands the rest back to the queue after
-    /// `timeout`. Nothing is lost. From then on, submissions to this pool fail with [`SubmitError::Draining`]; other
-    /// processes are not affected. A second caller waits for the drain under way and gets empty counts.
+    /// Drains the pool: takes no more work, waits for running attempts, hands the rest back to the queue after `timeout`, and ends.
+    /// Nothing is lost. From the beginning on, submissions to this pool fail with [`SubmitError::Draining`]; other processes are not
+    /// affected. A second caller waits for the drain under way and gets empty counts.
+    ///
+    /// While it waits for running attempts, [`cancel_drain`](Self::cancel_drain) takes the drain back: this then returns empty counts, and
+    /// [`state`](Self::state) is [`NodeState::Running`] again. If this future is dropped meanwhile, the pool goes on draining, until it
+    /// is drained again or that is cancelled.
     pub async fn drain(&self, timeout: Duration) -> Drained {
-        let node = self.inner.node.lock().await.take();
-        match node {
-            Some(node) => {
-                let drained = node.drain(timeout).await;
-                #[cfg(feature = "process")]
-                if let Some(supervisor) = &self.inner.supervisor {
-                    supervisor.stop().await;
-                }
-                drained
-            }
-            None => {
-                // The drain under way sets this state; if it is already over, the wait returns immediately.
-                let _ = self.inner.handle.state().wait_for(|state| *state == NodeState::Ended).await;
-                Drained::default()
-            }
+        let handle = &self.inner.handle;
+        handle.begin_drain();
+        // A second caller waits here.
+        let mut place = self.inner.node.lock().await;
+        if place.is_none() {
+            // It is drained already.
+            return Drained::default();
         }
+        let left = match handle.drained(timeout).await {
+            DrainWait::Over { left } => left,
+            DrainWait::TakenBack => return Drained::default(),
+        };
+        let Some(node) = place.take() else { return Drained::default() };
+        let drained = node.drain(left).await;
+        #[cfg(feature = "process")]
+        if let Some(supervisor) = &self.inner.supervisor {
+            supervisor.stop().await;
+        }
+        drained
+    }
+
+    /// Takes a drain back that still waits for running attempts, whether [`drain`](Self::drain) or a command from elsewhere began it:
+    /// the pool takes work again, with the workers that it has. [`ResumeAnswer::Stopping`]: too late, the pool ends or has ended.
+    #[must_use = "it may be too late"]
+    pub fn cancel_drain(&self) -> ResumeAnswer {
+        self.inner.handle.resume()
+    }
+
+    /// Waits until the pool has ended, or its drain was taken back.
+    pub(crate) async fn drain_over(&self) {
+        let _ = self.inner.handle.state().wait_for(|state| *state != NodeState::Draining).await;
     }
 
     /// Aborts running attempts without a grace period and hands them back to the queue, within three seconds even if the

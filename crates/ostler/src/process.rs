@@ -54,6 +54,13 @@ pub fn init() {
             let what = args.next().and_then(|what| what.into_string().ok()).unwrap_or_default();
             probe(&what).map_err(|error| error.to_string())
         }
+        #[cfg(feature = "isolate")]
+        Some(word) if word == ostler_isolate::host_process::HOST => {
+            match ostler_isolate::host_process::run() {
+                Ok(never) => match never {},
+                Err(fault) => Err(fault.to_string()),
+            }
+        }
         Some(_) | None => return INITIALIZED.store(true, Ordering::Relaxed),
     };
     let code = done.err().map_or(0, |error| {
@@ -65,8 +72,8 @@ pub fn init() {
 
 impl Builder {
     /// Serves the queue by child processes: a [`CommandPolicy`] runs a command for each task, a [`ProcessPolicy`] has long-lived
-    /// workers that speak the worker protocol, and an `AgentPolicy` (feature `agent`) gives each task to an agent. Such a queue has
-    /// no handlers. [`init`] must have been called.
+    /// workers that speak the worker protocol, an `AgentPolicy` (feature `agent`) gives each task to an agent, and an `IsolatePolicy`
+    /// (feature `isolate`) to a JavaScript function. Such a queue has no handlers. [`init`] must have been called.
     ///
     /// Workers, timeout, retries and account are those of the policy's kind, unless the builder sets them, as in a config.
     #[must_use]

@@ -1,5 +1,6 @@
 //! Dialects: the programs that can be driven, each with its flags, its lines and its endings.
 
+mod acp;
 mod claude;
 mod codex;
 mod command;
@@ -12,6 +13,7 @@ use crate::launch::{self, LaunchPlan, PlanError};
 use crate::lines::Line;
 use crate::settings::{AgentSettings, SessionStart};
 use crate::transcript::{status, too_long};
+use acp::{AcpAgent, AcpClient};
 
 /// How an agent is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,12 @@ pub enum Dialect {
     Codex,
     /// Codex: `codex exec --json`, for versions and settings with which the other does not work.
     CodexExec,
+    /// Gemini CLI: `gemini --acp`, the Agent Client Protocol.
+    Gemini,
+    /// opencode: `opencode acp`, the same protocol.
+    OpenCode,
+    /// Any program that speaks the Agent Client Protocol, version 1, on its standard input and output.
+    Acp,
     /// Any program: the prompt on standard input, the answer on standard output.
     Command,
 }
@@ -48,7 +56,8 @@ pub(crate) struct LoginPlace {
 }
 
 impl Dialect {
-    pub const ALL: [Self; 4] = [Self::Claude, Self::Codex, Self::CodexExec, Self::Command];
+    pub const ALL: [Self; 7] =
+        [Self::Claude, Self::Codex, Self::CodexExec, Self::Gemini, Self::OpenCode, Self::Acp, Self::Command];
 
     /// The word for it in a config file.
     #[must_use]
@@ -57,6 +66,9 @@ impl Dialect {
             Self::Claude => "claude",
             Self::Codex => "codex",
             Self::CodexExec => "codex-exec",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+            Self::Acp => "acp",
             Self::Command => "command",
         }
     }
@@ -72,7 +84,9 @@ impl Dialect {
         match self {
             Self::Claude => Some("claude"),
             Self::Codex | Self::CodexExec => Some("codex"),
-            Self::Command => None,
+            Self::Gemini => Some("gemini"),
+            Self::OpenCode => Some("opencode"),
+            Self::Acp | Self::Command => None,
         }
     }
 
@@ -82,7 +96,9 @@ impl Dialect {
         match self {
             Self::Claude => Some(AgentProduct { name: "Claude Code", package: "@anthropic-ai/claude-code" }),
             Self::Codex | Self::CodexExec => Some(AgentProduct { name: "Codex", package: "@openai/codex" }),
-            Self::Command => None,
+            Self::Gemini => Some(AgentProduct { name: "Gemini CLI", package: "@google/gemini-cli" }),
+            Self::OpenCode => Some(AgentProduct { name: "opencode", package: "opencode-ai" }),
+            Self::Acp | Self::Command => None,
         }
     }
 
@@ -101,16 +117,49 @@ impl Dialect {
                 folder: ".codex",
                 file: "auth.json",
             }),
-            Self::Command => None,
+            Self::Gemini => Some(LoginPlace {
+                keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+                folder_variable: "GEMINI_CLI_HOME",
+                folder: "",
+                file: ".gemini/.env",
+            }),
+            Self::OpenCode => Some(LoginPlace {
+                keys: &["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "OPENCODE_API_KEY"],
+                folder_variable: "XDG_DATA_HOME",
+                folder: ".local/share",
+                file: "opencode/auth.json",
+            }),
+            Self::Acp | Self::Command => None,
         }
     }
 
     /// Whether it can go on with an earlier conversation.
     pub(crate) const fn resumes(self) -> bool {
         match self {
-            Self::Claude | Self::Codex | Self::CodexExec => true,
+            Self::Claude | Self::Codex | Self::CodexExec | Self::Gemini | Self::OpenCode | Self::Acp => true,
             Self::Command => false,
         }
+    }
+
+    /// Whether nothing works without a login. opencode has models that need none.
+    pub(crate) const fn needs_login(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::CodexExec | Self::Gemini => true,
+            Self::OpenCode | Self::Acp | Self::Command => false,
+        }
+    }
+
+    /// Whether its costs are known only from the price of its model, or checked against it.
+    pub(crate) const fn needs_price(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::CodexExec | Self::Gemini => true,
+            Self::OpenCode | Self::Acp | Self::Command => false,
+        }
+    }
+
+    /// Whether the pool has to name the program.
+    pub(crate) const fn needs_command(self) -> bool {
+        self.program().is_none()
     }
 
     /// How the names of its variables begin.
@@ -118,7 +167,9 @@ impl Dialect {
         match self {
             Self::Claude => &["ANTHROPIC_", "CLAUDE_CODE_"],
             Self::Codex | Self::CodexExec => &["OPENAI_", "CODEX_"],
-            Self::Command => &[],
+            Self::Gemini => &["GEMINI_", "GOOGLE_"],
+            Self::OpenCode => &["OPENCODE_", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"],
+            Self::Acp | Self::Command => &[],
         }
     }
 
@@ -132,6 +183,9 @@ impl Dialect {
             Self::Claude => claude::plan(settings),
             Self::Codex => codex::plan_app_server(settings),
             Self::CodexExec => codex::plan_exec(settings),
+            Self::Gemini => acp::plan(AcpAgent::Gemini, settings),
+            Self::OpenCode => acp::plan(AcpAgent::OpenCode, settings),
+            Self::Acp => acp::plan(AcpAgent::Other, settings),
             Self::Command => command::plan(settings),
         }
     }
@@ -139,10 +193,14 @@ impl Dialect {
     /// The reader of a run with these settings.
     #[must_use]
     pub fn run(self, settings: &AgentSettings) -> AgentRun {
+        let acp = |agent| Reader::Acp(Box::new(AcpClient::new(agent, settings)));
         let reader = match self {
             Self::Claude => Reader::Claude(Box::new(claude::Stream::new(settings))),
             Self::Codex => Reader::Codex(Box::new(codex::AppServer::new(settings))),
             Self::CodexExec => Reader::CodexExec(Box::new(codex::ExecStream::new(settings))),
+            Self::Gemini => acp(AcpAgent::Gemini),
+            Self::OpenCode => acp(AcpAgent::OpenCode),
+            Self::Acp => acp(AcpAgent::Other),
             Self::Command => Reader::Command(Box::new(command::Text::new(settings))),
         };
         AgentRun { session: settings.session.clone(), prompt: settings.prompt.clone(), reader }
@@ -162,7 +220,17 @@ enum Reader {
     Claude(Box<claude::Stream>),
     Codex(Box<codex::AppServer>),
     CodexExec(Box<codex::ExecStream>),
+    Acp(Box<AcpClient>),
     Command(Box<command::Text>),
+}
+
+/// What becomes of a line of standard error.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LogLine {
+    /// It is part of the log of the task.
+    Shown,
+    /// It is for developers of the agent. What it says to others are these facts.
+    Noise(Vec<Fact>),
 }
 
 impl AgentRun {
@@ -176,8 +244,10 @@ impl AgentRun {
             facts.push(EventBody::Session { id: id.clone() }.into());
         }
         facts.push(EventBody::Prompt { text: std::mem::take(&mut self.prompt) }.into());
-        if let Reader::Codex(server) = &mut self.reader {
-            facts.extend(server.open());
+        match &mut self.reader {
+            Reader::Codex(server) => facts.extend(server.open()),
+            Reader::Acp(client) => facts.extend(client.open()),
+            Reader::Claude(_) | Reader::CodexExec(_) | Reader::Command(_) => {}
         }
         facts
     }
@@ -195,7 +265,35 @@ impl AgentRun {
             Reader::Claude(stream) => stream.line(line),
             Reader::Codex(server) => server.line(line),
             Reader::CodexExec(stream) => stream.line(line),
+            Reader::Acp(client) => client.line(line),
             Reader::Command(text) => text.line(line),
+        }
+    }
+
+    /// What is known and not said yet, after its last line was read.
+    pub fn flush(&mut self) -> Vec<Fact> {
+        match &mut self.reader {
+            Reader::Acp(client) => client.flush(),
+            Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
+        }
+    }
+
+    /// Whether lines of standard error are to be read, by [`log_line`](Self::log_line).
+    #[must_use]
+    pub fn reads_log(&self) -> bool {
+        match &self.reader {
+            Reader::Acp(client) => client.reads_log(),
+            Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => false,
+        }
+    }
+
+    /// What a line of its standard error means.
+    pub fn log_line(&mut self, line: &str) -> LogLine {
+        match &mut self.reader {
+            Reader::Acp(client) => client.log_line(line),
+            Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => {
+                LogLine::Shown
+            }
         }
     }
 
@@ -203,6 +301,7 @@ impl AgentRun {
     pub fn interrupt(&mut self) -> Vec<Fact> {
         match &mut self.reader {
             Reader::Codex(server) => server.interrupt().into_iter().collect(),
+            Reader::Acp(client) => client.interrupt().into_iter().collect(),
             Reader::Claude(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
         }
     }
@@ -212,6 +311,7 @@ impl AgentRun {
     pub fn unreported(&self) -> Vec<Usage> {
         match &self.reader {
             Reader::Claude(stream) => stream.unreported(),
+            Reader::Acp(client) => client.unreported(),
             Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => Vec::new(),
         }
     }
@@ -223,6 +323,7 @@ impl AgentRun {
             Reader::Claude(stream) => stream.end(end),
             Reader::Codex(server) => server.end(end),
             Reader::CodexExec(stream) => stream.end(end),
+            Reader::Acp(client) => client.end(end),
             Reader::Command(text) => text.end(end),
         }
     }

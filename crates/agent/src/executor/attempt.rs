@@ -2,17 +2,17 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_core::{Cost, ErrorClass, EventBody, Failure, Usage, UsageSource, add_usage};
 use ostler_exec::{AttemptResult, Control, Work};
 use ostler_process::supervisor::{Child, Launch, Socket, SpawnError, Stdin, Variables};
 use ostler_process::{OutputFiles, TaskFolder, not_spawned};
 use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::AgentExecutor;
 use super::home::{Asked, Beginning, FirstPrompt, Home, NoHome};
+use super::limits::{AttemptLimits, Early, away};
 use super::login::{node_env, user_folder};
 use super::payload::AgentTask;
 use super::process::{AgentProcess, Followed, ProcessLimits};
@@ -25,17 +25,26 @@ use crate::prompt::GO_ON;
 use crate::reason::Reason;
 use crate::settings::{AgentSettings, DEFAULT_MAX_RETRIES, SessionStart};
 
-/// Times beyond the range of a clock.
-const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
-
-/// An end before the first process, or in the middle of one.
-type Early = Box<AttemptResult>;
+/// Which conversation is held.
+#[derive(Clone, Debug)]
+pub(crate) enum Talk {
+    /// That of the task: another attempt resumes it.
+    Task,
+    /// A session of a gateway, in which a handler asks several things.
+    Session {
+        /// The name of its home.
+        home: String,
+        /// The query, by a name that is the same in another attempt.
+        query: String,
+    },
+}
 
 pub(super) struct AgentAttempt<'a> {
     pub(super) executor: &'a AgentExecutor,
     pub(super) work: &'a Work,
     control: &'a Control,
-    pub(super) task: String,
+    task: String,
+    talk: Talk,
     began: Instant,
     deadline: Instant,
     /// What is recorded of its folder at the end.
@@ -50,10 +59,26 @@ struct SpentBefore {
 }
 
 impl<'a> AgentAttempt<'a> {
-    pub(super) fn new(executor: &'a AgentExecutor, work: &'a Work, control: &'a Control) -> Self {
+    pub(super) fn new(executor: &'a AgentExecutor, work: &'a Work, control: &'a Control, talk: Talk) -> Self {
         let began = Instant::now();
-        let deadline = began + work.timeout.min(MAX_TIMEOUT);
-        Self { executor, work, control, task: work.task.to_string(), began, deadline, files: None }
+        let deadline = AttemptLimits::new(work, control).deadline;
+        Self { executor, work, control, task: work.task.to_string(), talk, began, deadline, files: None }
+    }
+
+    /// The name of the conversation's home, unless the payload names another one.
+    pub(super) fn home_name(&self) -> &str {
+        match &self.talk {
+            Talk::Task => &self.task,
+            Talk::Session { home, .. } => home,
+        }
+    }
+
+    /// What is asked in it.
+    fn query_name(&self) -> &str {
+        match &self.talk {
+            Talk::Task => &self.task,
+            Talk::Session { query, .. } => query,
+        }
     }
 
     pub(super) async fn run(mut self) -> AttemptResult {
@@ -77,7 +102,11 @@ impl<'a> AgentAttempt<'a> {
         let patterns = self.executor.files.clone();
         self.files = patterns.map(|patterns| OutputFiles::of(patterns, own.clone(), self.work, self.control));
 
-        let previous = self.within(self.control.steps.previous_session()).await?.map_err(away)?;
+        let previous = match &self.talk {
+            Talk::Task => self.within(self.control.steps.previous_session()).await?.map_err(away)?,
+            // Its home knows.
+            Talk::Session { .. } => None,
+        };
         let earlier = self.within(self.control.steps.earlier_conversations()).await?.map_err(away)?;
         let mut before = SpentBefore {
             cost: earlier.iter().filter_map(|talk| talk.cost()).sum(),
@@ -100,13 +129,18 @@ impl<'a> AgentAttempt<'a> {
         // The time of an attempt that died with its node goes on.
         self.deadline = self.deadline.checked_sub(elapsed).unwrap_or(self.began).max(self.began);
         let began = self.began.checked_sub(elapsed).unwrap_or(self.began);
-        let mut recorder =
-            Recorder::new(self.control.events.clone(), home, self.task.clone(), began, before.cost);
+        let mut recorder = Recorder::new(
+            self.control.events.clone(),
+            home,
+            self.query_name().to_owned(),
+            began,
+            before.cost,
+        );
         recorder.count_lost(lost.into_iter().map(estimated).collect());
         if let Some(note) = beginning.note {
             recorder.note(note);
         }
-        self.record_rest(&mut recorder).await;
+        self.limits().record_rest(&mut recorder).await;
         let mut turn = Turn {
             session: beginning.session,
             prompt: match beginning.prompt {
@@ -121,7 +155,7 @@ impl<'a> AgentAttempt<'a> {
             let report = self.hold(&settings, own.as_ref(), &mut recorder).await?;
             recorder
                 .take(report.unreported.into_iter().map(|usage| EventBody::Usage(estimated(usage)).into()));
-            self.record_rest(&mut recorder).await;
+            self.limits().record_rest(&mut recorder).await;
             match self.next(report.end, &task, &settings, &mut recorder, &mut chances) {
                 AfterRun::Another(next) => turn = next,
                 AfterRun::End(ended, follow_up) => {
@@ -135,29 +169,18 @@ impl<'a> AgentAttempt<'a> {
 
     /// Awaits something, but no longer than the attempt may take.
     async fn within<T>(&self, waited: impl Future<Output = T>) -> Result<T, Early> {
-        tokio::select! {
-            biased;
-            () = self.control.cancel.cancelled() => Err(AttemptResult::cancelled().into()),
-            done = waited => Ok(done),
-            () = sleep_until(self.deadline) => Err(AttemptResult::too_long(self.work.timeout).into()),
-        }
+        self.limits().within(waited).await
     }
 
-    /// Waits until the transcript is stored, also of an attempt that was stopped.
-    async fn record_rest(&self, recorder: &mut Recorder) {
-        tokio::select! {
-            biased;
-            () = self.control.lost.cancelled() => {}
-            () = recorder.drained() => {}
-            () = tokio::time::sleep(self.work.grace) => {}
-        }
+    const fn limits(&self) -> AttemptLimits<'a> {
+        AttemptLimits { work: self.work, control: self.control, deadline: self.deadline }
     }
 
     /// A budget is worth nothing if it is not known what a model costs.
     fn priced(&self, task: &AgentTask) -> Result<(), Early> {
         let policy = &self.executor.policy;
         match (&task.model, policy.max_task_cost) {
-            (Some(model), Some(_)) if policy.dialect.resumes() && policy.prices.of(model).is_none() => {
+            (Some(model), Some(_)) if policy.dialect.needs_price() && policy.prices.of(model).is_none() => {
                 let message = format!("budget.per_task is set, and the price of {model} is not known");
                 Err(AttemptResult::failed_with(ErrorClass::Permanent, message).into())
             }
@@ -167,14 +190,16 @@ impl<'a> AgentAttempt<'a> {
 
     /// Opens the home of the conversation, and decides how it begins.
     fn open(&self, task: &AgentTask, previous: Option<&str>) -> Result<(Option<Home>, Beginning), Early> {
-        let fresh = session_id(&self.task, self.work.token, 0);
+        let fresh = session_id(self.home_name(), self.work.token, 0);
         let Some(homes) = &self.executor.homes else {
             let session = SessionStart::New { id: fresh };
             return Ok((None, Beginning { session, prompt: FirstPrompt::Whole, note: None }));
         };
         let dialect = self.executor.policy.dialect.name();
-        let asked = Asked {
+        let mut asked = Asked {
             task: &self.task,
+            home: self.home_name(),
+            query: self.query_name(),
             dialect,
             previous,
             given: task.session.as_deref(),
@@ -188,6 +213,11 @@ impl<'a> AgentAttempt<'a> {
             };
             AttemptResult::failed_with(class, error.to_string())
         })?;
+        let own = match &self.talk {
+            Talk::Task => None,
+            Talk::Session { .. } => home.session(),
+        };
+        asked.previous = asked.previous.or(own.as_deref());
         let beginning = home.begin(&asked, fresh).map_err(no_folder)?;
         Ok((Some(home), beginning))
     }
@@ -346,11 +376,6 @@ impl<'a> AgentAttempt<'a> {
 /// Usage that was seen, and that the agent did not come to report.
 fn estimated(usage: Usage) -> Usage {
     Usage { source: UsageSource::Estimated, ..usage }
-}
-
-fn away(error: impl std::fmt::Display) -> AttemptResult {
-    let message = format!("it cannot be read what earlier attempts left: {error}");
-    AttemptResult::failed(Failure::new(ErrorClass::Transient, message))
 }
 
 fn no_folder(error: impl std::fmt::Display) -> AttemptResult {

@@ -1,6 +1,6 @@
 //! The home of a conversation: the config folder of an agent, in which it also keeps the conversation, and what is known of it here.
 //!
-//! Each task has a home of its own, `POOL/TASK` in the folder of the pool's conversations, with mode 0700. So no two agents share a
+//! Each task has a home of its own, and each session of a gateway: `POOL/TASK` or `POOL/SESSION` in the folder of the pool's conversations, with mode 0700. So no two agents share a
 //! config folder, the next attempt of a task finds its conversation on the same machine, and a conversation outlives the process, the
 //! worker and the node. An attempt holds a lock on it: agents let two processes write to one conversation.
 //!
@@ -61,7 +61,7 @@ pub(super) struct Record {
     /// The dialect of the agent that keeps it.
     dialect: String,
     session: Option<String>,
-    /// The task whose prompt the agent has begun to work on.
+    /// The task, or the query, whose prompt the agent has begun to work on.
     begun: Option<String>,
     /// Model requests so far.
     turns: u32,
@@ -161,6 +161,10 @@ pub(super) enum FirstPrompt {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) task: &'a str,
+    /// The name of its home, unless the payload names another conversation.
+    pub(super) home: &'a str,
+    /// What is asked: the task, or the number of a query. The prompt of another is sent whole, even if it is the same.
+    pub(super) query: &'a str,
     pub(super) dialect: &'a str,
     /// The conversation of the last attempt.
     pub(super) previous: Option<&'a str>,
@@ -183,7 +187,7 @@ impl Homes {
         let sessions = self.0.join(SESSIONS);
         private_folder(&sessions).map_err(refused)?;
         let folder = match asked.given {
-            None => self.0.join(asked.task),
+            None => self.0.join(asked.home),
             Some(id) => {
                 let home = std::fs::canonicalize(sessions.join(id));
                 home.map_err(|_| NoHome::NotHere(id.to_owned()))?
@@ -238,6 +242,11 @@ impl Home {
         self.folder.join(CONFIG)
     }
 
+    /// The conversation that it has.
+    pub(super) fn session(&self) -> Option<String> {
+        self.record.session.clone()
+    }
+
     /// Model requests of the task so far.
     pub(super) const fn turns(&self) -> u32 {
         self.record.turns
@@ -282,12 +291,15 @@ impl Home {
     pub(super) fn furnish(&self, plan: &LaunchPlan, login: Option<&Path>) -> io::Result<()> {
         let config = self.config();
         for file in &plan.files {
-            write_private(&config.join(file.path), file.text.as_bytes())?;
+            let path = config.join(file.path);
+            path.parent().map_or(Ok(()), private_folder)?;
+            write_private(&path, file.text.as_bytes())?;
         }
         let Some(login) = login else { return Ok(()) };
         for name in plan.credentials {
             let (from, to) = (login.join(name), config.join(name));
             if from.exists() && to.symlink_metadata().is_err() {
+                to.parent().map_or(Ok(()), private_folder)?;
                 symlink(from, to)?;
             }
         }
@@ -311,9 +323,9 @@ impl Home {
         Ok(())
     }
 
-    /// The agent works on the prompt of this task.
-    pub(super) fn has_begun(&mut self, task: &str) -> io::Result<()> {
-        self.record.begun = Some(task.to_owned());
+    /// The agent works on the prompt of this task or query.
+    pub(super) fn has_begun(&mut self, query: &str) -> io::Result<()> {
+        self.record.begun = Some(query.to_owned());
         self.save()
     }
 
@@ -406,7 +418,7 @@ impl Record {
         if asked.previous.is_some() && self.starts_new {
             return new(Some(format!("the conversation {id} cannot be continued: a new one begins")));
         }
-        let is_begun = asked.previous.is_some() && self.begun.as_deref() == Some(asked.task);
+        let is_begun = asked.previous.is_some() && self.begun.as_deref() == Some(asked.query);
         let prompt = if is_begun { FirstPrompt::GoOn } else { FirstPrompt::Whole };
         Beginning { session: SessionStart::Resume { id: id.to_owned() }, prompt, note: None }
     }
@@ -456,8 +468,16 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const ASKED: Asked<'_> =
-        Asked { task: "T", dialect: "claude", previous: None, given: None, prompt: "Do it.", mark: None };
+    const ASKED: Asked<'_> = Asked {
+        task: "T",
+        home: "T",
+        query: "T",
+        dialect: "claude",
+        previous: None,
+        given: None,
+        prompt: "Do it.",
+        mark: None,
+    };
 
     fn homes() -> (tempfile::TempDir, Homes) {
         let folder = tempfile::tempdir().expect("a folder");

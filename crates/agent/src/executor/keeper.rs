@@ -61,9 +61,9 @@ impl LeftoverKeeper for HomeKeeper {
     }
 }
 
-/// The tasks of a home that only tasks of this store have used. The name of a home is the id of its first task.
+/// The tasks of a home that only tasks of this store have used. The name of a home begins with the id of its first task.
 fn tasks_of(home: &Path, mark: &StoreMark) -> Option<Vec<TaskId>> {
-    home.file_name()?.to_str()?.parse::<TaskId>().ok()?;
+    home.file_name()?.to_str()?.split('-').next()?.parse::<TaskId>().ok()?;
     let users = users_of(home);
     let task = |user: &HomeTask| {
         let is_ours = user.store.as_ref() == Some(&mark.0);
@@ -95,7 +95,16 @@ mod tests {
     fn used(folder: &Path, task: TaskId, given: Option<&str>, mark: Option<&StoreMark>) {
         let homes = Homes::new(folder.join("reviews"));
         let id = task.to_string();
-        let asked = Asked { task: &id, dialect: "claude", previous: None, given, prompt: "Do it.", mark };
+        let asked = Asked {
+            task: &id,
+            home: &id,
+            query: &id,
+            dialect: "claude",
+            previous: None,
+            given,
+            prompt: "Do it.",
+            mark,
+        };
         let mut home = homes.open(&asked).expect("a home");
         home.begin(&asked, "s".to_owned()).expect("it is written");
         home.has_session(&format!("s-{id}")).expect("it is written");
@@ -120,6 +129,29 @@ mod tests {
         let tasks: Vec<&[TaskId]> = listed.iter().map(|leftover| leftover.tasks.as_slice()).collect();
         assert_eq!(tasks, [&[id(1), id(2)][..]], "not if a task of another store, or of none, has used it");
         assert_eq!(keeper.leftovers(&other).len(), 1);
+    }
+
+    #[test]
+    fn the_home_of_a_session_goes_with_the_task_whose_handler_began_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mark = StoreMark("ours".to_owned());
+        let (task, homes) = (id(1).to_string(), Homes::new(folder.path().join("runs")));
+        let name = format!("{task}-3-1");
+        let asked = Asked {
+            task: &task,
+            home: &name,
+            query: "query 1.1",
+            dialect: "claude",
+            previous: None,
+            given: None,
+            prompt: "Plan it.",
+            mark: Some(&mark),
+        };
+        homes.open(&asked).expect("a home").begin(&asked, "s".to_owned()).expect("it is written");
+        let [leftover] = &HomeKeeper::new(folder.path().to_owned()).leftovers(&mark)[..] else {
+            panic!("one home")
+        };
+        assert_eq!(leftover.tasks, [id(1)]);
     }
 
     #[test]

@@ -3,20 +3,21 @@
 //! - `policy.rs`: the settings of a pool. `payload.rs`: those of a task. `schema.rs`: the form of an answer.
 //! - `home.rs`: where a conversation lives, and how the next attempt goes on with it. `keeper.rs`: how long. `login.rs`: whose login it uses.
 //! - `attempt.rs`: one attempt. `process.rs`: one process of it. `recorder.rs`: its transcript. `verdict.rs`: what follows.
-//! - `stagger.rs`: when it starts. `probe.rs`: whether the program can be used.
+//! - `limits.rs`: how long it may take. `stagger.rs`: when it starts. `probe.rs`: whether the program can be used.
 
 mod attempt;
 mod home;
 pub(crate) mod keeper;
+pub(crate) mod limits;
 pub(crate) mod login;
 pub(crate) mod payload;
 mod policy;
 pub(crate) mod probe;
 mod process;
-mod recorder;
+pub(crate) mod recorder;
 pub(crate) mod schema;
 mod stagger;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,7 @@ use crate::prompt::{PromptError, PromptTemplate};
 use crate::settings::LinePatterns;
 use crate::version::VersionError;
 use attempt::AgentAttempt;
+pub(crate) use attempt::Talk;
 use home::Homes;
 pub use policy::{AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource};
 use schema::AnswerSchema;
@@ -98,8 +100,9 @@ impl AgentExecutor {
         policy: AgentPolicy,
         now: fn() -> Timestamp,
     ) -> Result<Self, AgentPolicyError> {
-        if policy.dialect == Dialect::Command && policy.command.is_empty() {
-            return Err(PlanError::NoCommand.into());
+        if policy.dialect.needs_command() && policy.command.is_empty() {
+            let is_acp = policy.dialect == Dialect::Acp;
+            return Err(if is_acp { PlanError::NoAcpCommand } else { PlanError::NoCommand }.into());
         }
         let pattern = |name, text: &Option<String>| {
             let read = text.as_deref().map(Regex::new).transpose();
@@ -138,6 +141,22 @@ impl AgentExecutor {
             now,
             policy,
         })
+    }
+
+    /// The settings of the pool.
+    pub(crate) const fn policy(&self) -> &AgentPolicy {
+        &self.policy
+    }
+
+    /// Holds a conversation to its end.
+    pub(crate) async fn hold(&self, work: &Work, control: &Control, talk: Talk) -> AttemptResult {
+        if control.cancel.is_cancelled() {
+            return AttemptResult::cancelled();
+        }
+        self.sweep();
+        let lapses = self.supervisor.lapses();
+        let ended = AgentAttempt::new(self, work, control, talk).run().await;
+        self.supervisor.unless_lapsed(lapses, ended)
     }
 
     /// Looks once whether the program can be used. A program that cannot is looked at again with the next attempt.
@@ -181,12 +200,6 @@ impl Executor for AgentExecutor {
     }
 
     async fn run(&self, work: Work, control: Control) -> AttemptResult {
-        if control.cancel.is_cancelled() {
-            return AttemptResult::cancelled();
-        }
-        self.sweep();
-        let lapses = self.supervisor.lapses();
-        let ended = AgentAttempt::new(self, &work, &control).run().await;
-        self.supervisor.unless_lapsed(lapses, ended)
+        self.hold(&work, &control, Talk::Task).await
     }
 }

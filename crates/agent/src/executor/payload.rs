@@ -19,6 +19,8 @@ pub(crate) const PERMISSIONS: [(&str, Permission); 3] =
 pub(crate) const DENIALS: [(&str, Denials); 2] = [("warn", Denials::Warn), ("fail", Denials::Fail)];
 /// What a session must be.
 const SESSION: &str = "the id of a conversation";
+/// There is nothing to ask.
+pub(crate) const NO_PROMPT: &str = "the payload has no \"prompt\", and the pool has no template";
 /// Bytes of a wrong value in a message.
 const SHOWN_BYTES: usize = 80;
 
@@ -44,30 +46,9 @@ impl AgentTask {
         template: Option<&PromptTemplate>,
         schema: Option<&AnswerSchema>,
     ) -> Result<Self, String> {
-        let fields = match serde_json::from_str(payload) {
-            Ok(Value::Object(fields)) => fields,
-            Ok(Value::String(text)) => {
-                let prompt = match template {
-                    None => text,
-                    Some(template) => rendered(template, &PromptItem::Text(text))?,
-                };
-                return Self::of(&Map::new(), prompt, policy, schema);
-            }
-            Ok(_) | Err(_) => {
-                return Err("the payload must be a string, which is the prompt, or an object such as \
-                            {\"prompt\": \"…\", \"model\": \"…\"}"
-                    .to_owned());
-            }
-        };
-        let prompt = match (take::<String>(&fields, "prompt", "a string")?, template) {
-            // It was rendered by its submitter.
-            (Some(prompt), _) => prompt,
-            (None, Some(template)) => rendered(template, &PromptItem::Fields(fields.clone()))?,
-            (None, None) => {
-                return Err("the payload has no \"prompt\", and the pool has no template".to_owned());
-            }
-        };
-        Self::of(&fields, prompt, policy, schema)
+        let payload = PromptPayload::read(payload)?;
+        let prompt = payload.prompt(template)?.ok_or(NO_PROMPT)?;
+        Self::of(&payload.into_fields(), prompt, policy, schema)
     }
 
     fn of(
@@ -80,13 +61,7 @@ impl AgentTask {
             return Err("the prompt is empty".to_owned());
         }
         let tools = |key| take::<Vec<String>>(fields, key, "a list of strings");
-        let own_schema = match fields.get("schema").filter(|schema| !schema.is_null()) {
-            None => None,
-            Some(schema) => Some(
-                AnswerSchema::new(schema)
-                    .map_err(|error| format!("payload.schema is not a JSON schema: {error}"))?,
-            ),
-        };
+        let own_schema = own_schema(fields)?;
         let most = take::<u32>(fields, "max_iterations", "a whole number")?;
         if let Some(most) = most.filter(|most| !TURNS.contains(most)) {
             let (low, high) = (TURNS.start(), TURNS.end());
@@ -112,11 +87,61 @@ impl AgentTask {
     }
 }
 
+/// A payload that has a prompt, in one way or another.
+pub(crate) enum PromptPayload {
+    /// The prompt, or the item of a template.
+    Text(String),
+    /// `prompt` and settings, or the variables of a template.
+    Fields(Map<String, Value>),
+}
+
+impl PromptPayload {
+    /// Reads a payload. The error is a sentence for the submitter.
+    pub(crate) fn read(payload: &str) -> Result<Self, String> {
+        match serde_json::from_str(payload) {
+            Ok(Value::Object(fields)) => Ok(Self::Fields(fields)),
+            Ok(Value::String(text)) => Ok(Self::Text(text)),
+            Ok(_) | Err(_) => Err("the payload must be a string, which is the prompt, or an object such as \
+                                   {\"prompt\": \"…\", \"model\": \"…\"}"
+                .to_owned()),
+        }
+    }
+
+    /// The prompt; `None` if neither the payload nor the pool has one.
+    pub(crate) fn prompt(&self, template: Option<&PromptTemplate>) -> Result<Option<String>, String> {
+        let prompt = match (self, template) {
+            (Self::Text(text), None) => text.clone(),
+            (Self::Text(text), Some(template)) => rendered(template, &PromptItem::Text(text.clone()))?,
+            (Self::Fields(fields), _) => match (take::<String>(fields, "prompt", "a string")?, template) {
+                // It was rendered by its submitter.
+                (Some(prompt), _) => prompt,
+                (None, Some(template)) => rendered(template, &PromptItem::Fields(fields.clone()))?,
+                (None, None) => return Ok(None),
+            },
+        };
+        Ok(Some(prompt))
+    }
+
+    pub(crate) fn into_fields(self) -> Map<String, Value> {
+        match self {
+            Self::Text(_) => Map::new(),
+            Self::Fields(fields) => fields,
+        }
+    }
+}
+
+/// The schema of a payload, if it has one.
+pub(crate) fn own_schema(fields: &Map<String, Value>) -> Result<Option<AnswerSchema>, String> {
+    let Some(schema) = fields.get("schema").filter(|schema| !schema.is_null()) else { return Ok(None) };
+    let read = AnswerSchema::new(schema);
+    read.map(Some).map_err(|error| format!("payload.schema is not a JSON schema: {error}"))
+}
+
 fn rendered(template: &PromptTemplate, item: &PromptItem) -> Result<String, String> {
     template.render(item, ItemPlace { index: 1, total: 1 }).map_err(|error| error.to_string())
 }
 
-fn take<T: DeserializeOwned>(
+pub(crate) fn take<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     key: &str,
     right: &str,

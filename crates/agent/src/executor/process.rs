@@ -14,9 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep, sleep_unt
 use super::home::COUNT_INTERVAL;
 use super::policy::AgentPolicy;
 use super::recorder::Recorder;
-use crate::dialect::AgentRun;
+use crate::dialect::{AgentRun, LogLine};
 use crate::ending::{ProcessExit, StopCause};
-use crate::lines::LineSplitter;
+use crate::lines::{Line, LineSplitter};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -107,7 +107,7 @@ impl AgentProcess<'_> {
             (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take());
         let mut input = Vec::new();
         let (mut out, mut err) = (Vec::with_capacity(CHUNK_BYTES), Vec::with_capacity(CHUNK_BYTES));
-        let mut reader = Reader::new(self.control, self.policy);
+        let mut reader = Reader::new(self.control, self.policy, self.run);
         let mut timer = std::pin::pin!(sleep_until(self.limits.deadline));
         let mut idle = std::pin::pin!(sleep(self.policy.idle_watchdog));
         let mut overdue = std::pin::pin!(sleep(self.limits.grace));
@@ -205,7 +205,7 @@ impl AgentProcess<'_> {
                 }
                 ProcessEvent::Stderr(Ok(0) | Err(_)) => stderr = None,
                 ProcessEvent::Stderr(Ok(_)) => {
-                    reader.stderr(&err);
+                    reader.stderr(&err, self.run, self.recorder);
                     self.alive(idle.as_mut());
                     silence.as_mut().reset(Instant::now() + SILENCE);
                 }
@@ -270,18 +270,21 @@ struct Reader {
     answers: RedactedStream,
     splitter: LineSplitter,
     errors: RedactedStream,
+    /// For agents whose log says something.
+    log_splitter: Option<LineSplitter>,
     log: Option<Lines>,
     tail: Tail,
     is_finished: bool,
 }
 
 impl Reader {
-    fn new(control: &Control, policy: &AgentPolicy) -> Self {
+    fn new(control: &Control, policy: &AgentPolicy, run: &AgentRun) -> Self {
         let redacted = || RedactedStream::new(policy.secrets.clone());
         Self {
             answers: redacted(),
             splitter: LineSplitter::default(),
             errors: redacted(),
+            log_splitter: run.reads_log().then(LineSplitter::default),
             log: Some(Lines::new(control.events.clone(), LogStream::Stderr, policy.max_log_bytes)),
             tail: Tail::default(),
             is_finished: false,
@@ -294,11 +297,27 @@ impl Reader {
         }
     }
 
-    fn stderr(&mut self, bytes: &[u8]) {
+    fn stderr(&mut self, bytes: &[u8], run: &mut AgentRun, recorder: &mut Recorder) {
         let bytes = self.errors.take(bytes);
-        self.tail.take(&bytes);
+        let Some(splitter) = &mut self.log_splitter else { return self.keep(&bytes) };
+        for line in splitter.push(&bytes) {
+            self.log_line(&line, run, recorder);
+        }
+    }
+
+    fn log_line(&mut self, line: &Line, run: &mut AgentRun, recorder: &mut Recorder) {
+        let (Line::Whole(bytes) | Line::Cut { beginning: bytes, .. }) = line;
+        match run.log_line(&String::from_utf8_lossy(bytes)) {
+            LogLine::Noise(facts) => recorder.take(facts),
+            LogLine::Shown => self.keep(&[bytes.as_slice(), b"\n"].concat()),
+        }
+    }
+
+    /// Keeps what was written to standard error.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.tail.take(bytes);
         if let Some(log) = &mut self.log {
-            log.take(&bytes);
+            log.take(bytes);
         }
     }
 
@@ -310,6 +329,10 @@ impl Reader {
         let rest = self.answers.flush();
         let lines: Vec<_> = self.splitter.push(&rest).into_iter().chain(self.splitter.end()).collect();
         lines.iter().for_each(|line| recorder.take(run.line(line)));
+        recorder.take(run.flush());
+        if let Some(line) = self.log_splitter.as_mut().and_then(LineSplitter::end) {
+            self.log_line(&line, run, recorder);
+        }
         true
     }
 

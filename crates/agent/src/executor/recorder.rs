@@ -22,11 +22,12 @@ const MAX_TOOLS: usize = 10_000;
 /// Allowances of one account. Agents name two.
 const MAX_ALLOWANCES: usize = 16;
 
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     events: EventSender,
     /// Where the conversation lives; `None` for an agent that keeps none.
     home: Option<Home>,
-    task: String,
+    /// The task, or the query.
+    query: String,
     began: Instant,
     pending: VecDeque<Fact>,
     sending: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
@@ -63,7 +64,7 @@ impl Recorder {
     pub(super) fn new(
         events: EventSender,
         home: Option<Home>,
-        task: String,
+        query: String,
         began: Instant,
         cost_before: Cost,
     ) -> Self {
@@ -71,7 +72,7 @@ impl Recorder {
         Self {
             events,
             home,
-            task,
+            query,
             began,
             pending: VecDeque::new(),
             sending: None,
@@ -85,6 +86,16 @@ impl Recorder {
             has_failed_to_keep: false,
             run: RunState::default(),
         }
+    }
+
+    /// The same for a conversation that lives nowhere but in the transcript.
+    pub(crate) fn of_transcript(
+        events: EventSender,
+        task: String,
+        began: Instant,
+        cost_before: Cost,
+    ) -> Self {
+        Self::new(events, None, task, began, cost_before)
     }
 
     /// Counts usage of an attempt whose node died before it could be reported.
@@ -112,7 +123,7 @@ impl Recorder {
     }
 
     /// What the task has cost so far, as far as it is known.
-    pub(super) fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> Cost {
         self.cost_before + self.run.cost
     }
 
@@ -122,7 +133,7 @@ impl Recorder {
     }
 
     /// Another process begins.
-    pub(super) fn next_run(&mut self) {
+    pub(crate) fn next_run(&mut self) {
         let ended = std::mem::take(&mut self.run);
         self.cost_before = self.cost_before + ended.cost;
         self.turns_before += ended.turns;
@@ -158,7 +169,7 @@ impl Recorder {
     }
 
     /// Whether everything so far is stored, or at least on its way.
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.pending.is_empty() && self.sending.is_none()
     }
 
@@ -166,17 +177,17 @@ impl Recorder {
         self.sending.is_some()
     }
 
-    pub(super) const fn is_closed(&self) -> bool {
+    pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    pub(super) fn take(&mut self, facts: impl IntoIterator<Item = Fact>) {
+    pub(crate) fn take(&mut self, facts: impl IntoIterator<Item = Fact>) {
         self.pending.extend(facts);
         self.pump();
     }
 
     /// Records what the executor itself has to say.
-    pub(super) fn note(&mut self, text: impl Into<String>) {
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.take([status(text)]);
     }
 
@@ -192,7 +203,7 @@ impl Recorder {
     }
 
     /// Waits until all facts are handled. Cancel safe.
-    pub(super) async fn drained(&mut self) {
+    pub(crate) async fn drained(&mut self) {
         while !self.is_free() {
             self.sent().await;
         }
@@ -213,7 +224,7 @@ impl Recorder {
     }
 
     /// The last reading of the allowance of which most is used: that is the one that is reached first.
-    pub(super) fn take_reading(&mut self) -> Option<AccountReading> {
+    pub(crate) fn take_reading(&mut self) -> Option<AccountReading> {
         std::mem::take(&mut self.readings).into_iter().max_by_key(|reading| reading.utilization_permille)
     }
 
@@ -237,8 +248,8 @@ impl Recorder {
             Fact::Limit(window) => self.limit(&window),
             Fact::TurnStarted => {
                 self.run.has_result = false;
-                let task = self.task.clone();
-                self.keep(|home| home.has_begun(&task));
+                let query = self.query.clone();
+                self.keep(|home| home.has_begun(&query));
             }
             Fact::Turns(turns) => {
                 self.run.turns = turns;

@@ -35,12 +35,12 @@ impl AnswerSchema {
     }
 
     /// The schema as JSON.
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The value of an answer, as JSON. The error says what the schema does not allow.
-    pub(super) fn check(&self, answer: &AgentAnswer) -> Result<String, String> {
+    pub(crate) fn check(&self, answer: &AgentAnswer) -> Result<String, String> {
         let structured = answer.structured.as_deref().and_then(|json| serde_json::from_str(json).ok());
         match structured {
             Some(value) => self.violations(&value).map_or_else(|| Ok(value.to_string()), Err),

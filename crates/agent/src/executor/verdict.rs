@@ -1,11 +1,12 @@
 //! What follows a process of an agent: the end of the attempt, or another process in the same conversation or a new one.
 
-use ostler_core::cut;
+use ostler_core::{Timestamp, cut};
 use ostler_exec::AttemptResult;
 
 use super::attempt::{AgentAttempt, session_id};
 use super::payload::AgentTask;
 use super::recorder::Recorder;
+use super::schema::AnswerSchema;
 use crate::ending::{AgentAnswer, AgentEnd, Trouble};
 use crate::prompt::GO_ON;
 use crate::reason::{FollowUp, Reason};
@@ -44,13 +45,17 @@ impl AgentAttempt<'_> {
     ) -> AfterRun {
         let trouble = match end {
             AgentEnd::Cancelled => return AfterRun::End(AttemptResult::cancelled(), FollowUp::Resume),
-            AgentEnd::Done(answer) => match self.output(&answer, task) {
-                Ok(output) => return AfterRun::End(AttemptResult::success(Some(output)), FollowUp::Resume),
-                Err(why) => Trouble { details: Some(answer.text), ..Trouble::new(Reason::Schema, why) },
-            },
+            AgentEnd::Done(answer) => {
+                match output(&answer, task.schema.as_ref(), self.executor.policy.max_output_bytes) {
+                    Ok(output) => {
+                        return AfterRun::End(AttemptResult::success(Some(output)), FollowUp::Resume);
+                    }
+                    Err(why) => Trouble { details: Some(answer.text), ..Trouble::new(Reason::Schema, why) },
+                }
+            }
             AgentEnd::Failed(trouble) => trouble,
         };
-        let fresh = || session_id(&self.task, self.work.token, 1);
+        let fresh = || session_id(self.home_name(), self.work.token, 1);
         match (trouble.reason, &settings.session) {
             (Reason::Schema, _) => return self.mended(trouble, task, recorder, chances),
             (Reason::UnknownSession, SessionStart::Resume { id }) if chances.try_another_way() => {
@@ -88,11 +93,7 @@ impl AgentAttempt<'_> {
             Some(id) => {
                 chances.schema -= 1;
                 recorder.note(format!("the schema does not allow the answer, which is sent back: {why}"));
-                let prompt = format!(
-                    "Your last answer does not match the JSON schema that was asked for: {why}\n\
-                     Answer again with only the JSON value."
-                );
-                AfterRun::Another(Turn { session: SessionStart::Resume { id }, prompt })
+                AfterRun::Another(Turn { session: SessionStart::Resume { id }, prompt: send_back(&why) })
             }
             None => {
                 let trouble =
@@ -102,30 +103,47 @@ impl AgentAttempt<'_> {
         }
     }
 
-    /// The output of a task: the value that the schema asks for, or the text of the answer.
-    fn output(&self, answer: &AgentAnswer, task: &AgentTask) -> Result<String, String> {
-        match &task.schema {
-            Some(schema) => schema.check(answer),
-            None => {
-                let output = serde_json::Value::from(answer.text.as_str()).to_string();
-                if output.len() <= self.executor.policy.max_output_bytes {
-                    return Ok(output);
-                }
-                // Each character takes at most six bytes in JSON.
-                let text = cut(&answer.text, self.executor.policy.max_output_bytes / 6);
-                Ok(serde_json::Value::from(text).to_string())
-            }
-        }
-    }
-
     pub(super) fn failed(&self, trouble: &Trouble) -> AttemptResult {
-        let mut failure = trouble.failure((self.executor.now)());
-        if trouble.reason == Reason::Schema {
-            failure.step = Some("schema".to_owned());
-        }
-        let ended = AttemptResult::failed(failure);
-        if trouble.reason == Reason::Unknown { ended.unclassed() } else { ended }
+        failed(trouble, (self.executor.now)())
     }
+}
+
+/// The output of a task: the value that the schema asks for, or the text of the answer. The error says what the schema does not allow.
+pub(crate) fn output(
+    answer: &AgentAnswer,
+    schema: Option<&AnswerSchema>,
+    max_bytes: usize,
+) -> Result<String, String> {
+    match schema {
+        Some(schema) => schema.check(answer),
+        None => {
+            let output = serde_json::Value::from(answer.text.as_str()).to_string();
+            if output.len() <= max_bytes {
+                return Ok(output);
+            }
+            // Each character takes at most six bytes in JSON.
+            let text = cut(&answer.text, max_bytes / 6);
+            Ok(serde_json::Value::from(text).to_string())
+        }
+    }
+}
+
+/// The end of an attempt that failed like this.
+pub(crate) fn failed(trouble: &Trouble, now: Timestamp) -> AttemptResult {
+    let mut failure = trouble.failure(now);
+    if trouble.reason == Reason::Schema {
+        failure.step = Some("schema".to_owned());
+    }
+    let ended = AttemptResult::failed(failure);
+    if trouble.reason == Reason::Unknown { ended.unclassed() } else { ended }
+}
+
+/// The prompt that sends an answer back.
+pub(crate) fn send_back(why: &str) -> String {
+    format!(
+        "Your last answer does not match the JSON schema that was asked for: {why}\n\
+         Answer again with only the JSON value."
+    )
 }
 
 impl Chances {

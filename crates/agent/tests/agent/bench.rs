@@ -22,6 +22,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// The wall clock of all tests, in milliseconds.
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 const CLAUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/stand_in_claude.py");
+const ACP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/stand_in_acp.py");
 const CODEX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/stand_in_codex.py");
 
 /// A pool of one stand-in.
@@ -43,7 +44,7 @@ pub(crate) struct Running {
     pub(crate) control: Control,
     pub(crate) ended: tokio::task::JoinHandle<AttemptResult>,
     pub(crate) events: Arc<Mutex<Vec<EventBody>>>,
-    collected: tokio::task::JoinHandle<()>,
+    pub(crate) collected: tokio::task::JoinHandle<()>,
 }
 
 /// What earlier attempts left.
@@ -80,6 +81,10 @@ impl Bench {
 
     pub(crate) async fn codex() -> Self {
         Self::of(Dialect::Codex, CODEX).await
+    }
+
+    pub(crate) async fn acp() -> Self {
+        Self::of(Dialect::Acp, ACP).await
     }
 
     async fn of(dialect: Dialect, stand_in: &str) -> Self {
@@ -180,6 +185,21 @@ impl Ran {
         self.events.iter().filter_map(of).collect()
     }
 
+    /// What it said, in the order of the transcript.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        let of = |event: &'_ EventBody| {
+            if let EventBody::Message { text, .. } = event { Some(text.clone()) } else { None }
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let of = |event: &'_ EventBody| {
+            if let EventBody::Warning { text } = event { Some(text.clone()) } else { None }
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
     pub(crate) fn statuses(&self) -> Vec<String> {
         let of = |event: &'_ EventBody| {
             if let EventBody::Status { text } = event { Some(text.clone()) } else { None }
@@ -188,7 +208,7 @@ impl Ran {
     }
 }
 
-async fn collect(receiver: EventReceiver, events: Arc<Mutex<Vec<EventBody>>>) {
+pub(crate) async fn collect(receiver: EventReceiver, events: Arc<Mutex<Vec<EventBody>>>) {
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, 100).await > 0 {
         for queued in batch.drain(..) {

@@ -1,5 +1,7 @@
 //! Tests of the agent dialects against recorded lines of the real programs, and of the executor with stand-ins for them.
 
+mod acp;
+mod acp_runs;
 mod app_server;
 mod bench;
 mod codex;
@@ -7,7 +9,9 @@ mod conformance;
 mod conversations;
 mod endings;
 mod executor;
+mod gateway;
 mod launches;
+mod llm;
 mod properties;
 mod recording;
 mod snapshots;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "process")]
 use ostler_core::Overrides;
-use ostler_exec::{ByKind, Executor, Inline, Resources, Served, ThreadPolicy, Threads};
+use ostler_exec::{ByKind, Executor, Inline, Resources, Served, ThreadPolicy, ThreadStartError, Threads};
 use ostler_runtime::{PoolConfig, PoolSize, Prefetch, Unclassed};
 use ostler_store::Store;
 use ostler_store::calls::QueueChange;
@@ -27,6 +27,8 @@ pub(super) struct QueuePlan {
     pub(super) threads: Option<ThreadPolicy>,
     #[cfg(feature = "process")]
     pub(super) spec: Option<Box<dyn ostler_config::PoolSpec>>,
+    #[cfg(feature = "agent")]
+    pub(super) gateway: Option<ostler_agent::gateway::GatewaySettings>,
     pub(super) worker_name: Option<String>,
     pub(super) workers: Option<usize>,
     pub(super) least: Option<usize>,
@@ -48,6 +50,8 @@ impl QueuePlan {
             threads: None,
             #[cfg(feature = "process")]
             spec: None,
+            #[cfg(feature = "agent")]
+            gateway: None,
             worker_name: None,
             workers: None,
             least: None,
@@ -66,6 +70,16 @@ impl QueuePlan {
         !self.local.is_empty() || self.handlers.served() != Served::Only(Vec::new())
     }
 
+    /// Whether it needs the supervisor of child processes.
+    #[cfg(feature = "process")]
+    pub(super) fn has_children(&self) -> bool {
+        #[cfg(feature = "agent")]
+        let by_gateway = matches!(self.gateway, Some(ostler_agent::gateway::GatewaySettings::InProcess(_)));
+        #[cfg(not(feature = "agent"))]
+        let by_gateway = false;
+        self.spec.is_some() || by_gateway
+    }
+
     /// The pool of this queue. `resources` are those of executors, `shared` those of handlers.
     pub(super) async fn build(
         mut self,
@@ -73,6 +87,10 @@ impl QueuePlan {
         shared: &Arc<Resources>,
         store: &Arc<dyn Store>,
     ) -> Result<PoolConfig, OpenError> {
+        #[cfg(feature = "agent")]
+        let with_gateway = self.take_gateway(resources, shared)?;
+        #[cfg(feature = "agent")]
+        let shared = with_gateway.as_ref().unwrap_or(shared);
         #[cfg(feature = "process")]
         if let Some(spec) = self.spec.take() {
             if self.has_handlers() {
@@ -88,21 +106,57 @@ impl QueuePlan {
         }
         let policy = match self.threads {
             Some(policy) => policy,
-            None => ThreadPolicy::from_environment(cores(), |name| std::env::var(name).ok())
-                .map_err(OpenError::Threads)?,
+            None => ThreadPolicy::here().map_err(ThreadStartError::from)?,
         };
-        let threads = Threads::start(policy)
-            .map_err(|error| OpenError::Threads(format!("cannot start threads for the handlers: {error}")))?;
+        let threads = Threads::start(policy)?;
         let threads =
             local.into_iter().fold(threads.sharing(Arc::clone(shared)), |threads, add| add(threads));
-        // Threads have their own queue, and their tasks are seldom short.
-        let no_prefetch = |_| Prefetch::Off;
         if handlers.served() == Served::Only(Vec::new()) {
-            let usual = policy.threads.min(policy.most);
-            return self.configure(store, Arc::new(threads), usual, no_prefetch);
+            // Threads have their own queue, and their tasks are seldom short.
+            return self.configure(store, Arc::new(threads), policy.threads, |_| Prefetch::Off);
         }
         let both = ByKind::new(handlers, threads);
-        self.configure(store, Arc::new(both), WORKERS.min(policy.most), no_prefetch)
+        self.configure(store, Arc::new(both), WORKERS.min(policy.most), Prefetch::usual)
+    }
+
+    /// Gives the gateway to the handlers, by what they share, or to the worker processes.
+    #[cfg(feature = "agent")]
+    fn take_gateway(
+        &mut self,
+        resources: &Resources,
+        shared: &Arc<Resources>,
+    ) -> Result<Option<Arc<Resources>>, OpenError> {
+        use ostler_agent::gateway::{GatewaySettings, GatewayWorkers};
+        use ostler_config::PoolSpec;
+        let refused = |reason: String| OpenError::Executor { queue: self.queue.clone(), reason };
+        let gateway = match self.gateway.clone() {
+            None => return Ok(None),
+            Some(GatewaySettings::External(policy, _)) => {
+                let secrets = self.secrets.clone().into_secrets();
+                let secrets = secrets.map_err(|error| ostler_store::Error::invalid(error.to_string()))?;
+                GatewaySettings::External(policy, secrets)
+            }
+            Some(agents @ GatewaySettings::InProcess(_)) => agents,
+        };
+        match &self.spec {
+            Some(spec) => {
+                let workers = spec.as_any().downcast_ref::<ostler_process::ProcessPolicy>();
+                let workers = workers
+                    .ok_or_else(|| refused("only handlers and worker processes have a gateway".to_owned()))?;
+                self.spec = Some(Box::new(GatewayWorkers::new(workers.clone(), gateway)));
+                Ok(None)
+            }
+            None => {
+                let context = ostler_config::BuildContext { pool: &self.queue, resources };
+                let built = gateway.build(context).map_err(|error| refused(error.to_string()))?;
+                let account = match &gateway {
+                    GatewaySettings::InProcess(agents) => agents.account(),
+                    GatewaySettings::External(..) => None,
+                };
+                self.fill_in(Overrides::NONE, account);
+                Ok(Some(Arc::new((**shared).clone().with(ostler_exec::PoolGateway(built)))))
+            }
+        }
     }
 
     /// The pool of a queue whose executor has settings of its own.
@@ -187,8 +241,4 @@ impl QueuePlan {
             ..PoolConfig::new(self.queue, secrets.guard(executor), workers)
         })
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -5,7 +5,7 @@ use ostler_exec::{OutputRedaction, Secret, SecretError, Secrets};
 use super::Builder;
 
 /// The secrets that a builder has so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct SecretSettings {
     all: Vec<Secret>,
     outputs: OutputRedaction,

@@ -9,8 +9,13 @@ mod callbacks;
 #[cfg(feature = "process")]
 mod children;
 mod client;
+mod drains;
 mod files;
 mod five_steps;
+#[cfg(feature = "isolate")]
+mod functions;
+#[cfg(feature = "agent")]
+mod gateway;
 mod jobs;
 mod kills;
 mod kinds;

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ostler::{
-    AttemptEnded, Context, Drained, ErrorClass, NodeState, Overrides, Pool, StateName, StoreNews, Submission,
-    SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
+    AttemptEnded, Context, Drained, ErrorClass, NodeState, Overrides, Pool, ResumeAnswer, StateName,
+    StoreNews, Submission, SubmitError, TaskError, TaskId, ThreadPolicy, WaitError,
 };
 use ostler_sqlite::Sqlite;
 use ostler_store::node_commands::NodeCommand;
@@ -395,6 +395,7 @@ async fn a_pool_that_drains_says_so_to_those_who_submit() {
     pool.cancel(running).await.unwrap();
     assert_eq!(drain.await.unwrap().finished, 1);
     assert_eq!(pool.drain(MAX_WAIT).await, Drained::default(), "it is drained already");
+    assert_eq!(pool.cancel_drain(), ResumeAnswer::Stopping, "and it has ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -518,7 +519,7 @@ async fn a_pool_on_threads_claims_no_more_than_may_run_and_wait() {
                 Ok(())
             }
         };
-        let few = ThreadPolicy { most: 1, ..ThreadPolicy::for_cores(4) };
+        let few = ThreadPolicy { most: 1, ..ThreadPolicy::for_cores(1) };
         ostler::open(folder.path().join("jobs.db")).unwrap().handle_local("wait", handler).threads(few)
     };
     let refused = builder().workers(2).start().await.err().expect("it is refused").to_string();
@@ -535,6 +536,16 @@ async fn a_pool_on_threads_claims_no_more_than_may_run_and_wait() {
         assert_eq!((task.token, task.runs), (1, 1), "it was claimed once, and not to be handed back");
     }
     pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test]
+async fn a_limit_below_the_number_of_threads_is_refused_at_the_start() {
+    let folder = scratch();
+    let few = ThreadPolicy { most: 3, ..ThreadPolicy::for_cores(4) };
+    let handler = |(): (), _: Context| async { Ok(()) };
+    let builder = ostler::open(folder.path().join("jobs.db")).unwrap().handle_local("wait", handler);
+    let refused = builder.threads(few).start().await.err().expect("it is refused").to_string();
+    assert!(refused.contains("at most 3") && refused.contains("too few for 4 threads"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

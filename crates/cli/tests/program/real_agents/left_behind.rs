@@ -25,6 +25,9 @@ fn mcp_config(agent: Agent) -> String {
         Agent::Codex | Agent::CodexExec => format!(
             "mcp_config = '''\n[mcp_servers.stays]\ncommand = \"python3\"\nargs = [\"{MCP_SERVER}\"]\nenv_vars = [\"OF_THE_TEST\"]\n'''"
         ),
+        Agent::Gemini | Agent::OpenCode => format!(
+            "mcp_config = '''[{{\"name\":\"stays\",\"command\":\"python3\",\"args\":[\"{MCP_SERVER}\"],\"env\":[]}}]'''"
+        ),
     }
 }
 

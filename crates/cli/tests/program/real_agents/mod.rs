@@ -1,9 +1,10 @@
-//! The real claude and codex, from the package registry, with a scripted LLM server on loopback: what its log has is true, whatever the
+//! The real claude, codex, gemini and opencode, from the package registry, with a scripted LLM server on loopback: what its log has is true, whatever the
 //! store says.
 //!
 //! `llm.rs`: the server. `site.rs`: a place with pools of agents. The other files have a topic each. `OSTLER_ROUNDS=20` makes them long:
 //! more items, more deaths, and no hold is released by hand.
 
+mod acp;
 mod deaths;
 mod left_behind;
 mod limits_go_on;
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// The versions whose lines were recorded.
 const PACKAGES: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0"];
+/// Agents that speak the Agent Client Protocol.
+const ACP_PACKAGES: [&str; 2] = ["@google/gemini-cli@0.61.0", "opencode-ai@1.18.33"];
 /// How long agents may take: each start costs a second of processor time, and other tests want it too.
 const MAX_AGENT_WAIT: Duration = Duration::from_secs(600);
 /// The polling interval. A look is often a process of its own.
@@ -33,21 +36,27 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The folder with the programs, installed once and kept with the build. `None` where the registry cannot be reached.
 fn programs() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(install).as_deref()
+    FOLDER.get_or_init(|| install("agents", PACKAGES, ["claude", "codex"])).as_deref()
 }
 
-fn install() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agents");
+/// The folder with gemini and opencode, likewise.
+fn acp_programs() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(|| install("acp-agents", ACP_PACKAGES, ["gemini", "opencode"])).as_deref()
+}
+
+fn install(folder: &str, packages: [&str; 2], programs: [&str; 2]) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     std::fs::create_dir_all(&folder).expect("the build has a folder");
     let lock = File::create(folder.join("lock")).expect("a file");
     lock.lock().expect("it can be locked");
     let bin = folder.join("node_modules/.bin");
-    if !(bin.join("claude").exists() && bin.join("codex").exists()) {
+    if !programs.iter().all(|program| bin.join(program).exists()) {
         let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).args(PACKAGES);
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).args(packages);
         let installed = npm.stdin(Stdio::null()).output();
         if !installed.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: the real agents could not be installed by npm: {installed:?}");
+            eprintln!("SKIPPED: {programs:?} could not be installed by npm: {installed:?}");
             return None;
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::llm::ScriptedLlm;
-use super::{in_time, programs};
+use super::{acp_programs, in_time, programs};
 use crate::ostler::{Place, Running};
 
 /// An agent, and how it is spoken to.
@@ -14,9 +14,12 @@ pub(super) enum Agent {
     Claude,
     Codex,
     CodexExec,
+    Gemini,
+    OpenCode,
 }
 
 impl Agent {
+    /// Those that say what they do in a protocol of their own.
     pub(super) const ALL: [Self; 3] = [Self::Claude, Self::Codex, Self::CodexExec];
 
     /// The name of its pool, and the word for it in a config.
@@ -25,6 +28,26 @@ impl Agent {
             Self::Claude => "claude",
             Self::Codex => "codex",
             Self::CodexExec => "codex-exec",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+        }
+    }
+
+    /// The folder with its program. `None`: it cannot be installed.
+    fn bin(self) -> Option<&'static Path> {
+        match self {
+            Self::Claude | Self::Codex | Self::CodexExec => programs(),
+            Self::Gemini | Self::OpenCode => acp_programs(),
+        }
+    }
+
+    /// What is in the path of its requests to a model.
+    pub(super) const fn api(self) -> &'static str {
+        match self {
+            Self::Claude => "/messages",
+            Self::Codex | Self::CodexExec => "/responses",
+            Self::Gemini => "GenerateContent",
+            Self::OpenCode => "/chat/completions",
         }
     }
 
@@ -32,6 +55,8 @@ impl Agent {
         match self {
             Self::Claude => "claude",
             Self::Codex | Self::CodexExec => "codex",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
         }
     }
 
@@ -40,6 +65,8 @@ impl Agent {
         match self {
             Self::Claude => "claude-haiku-4-5",
             Self::Codex | Self::CodexExec => "gpt-5",
+            Self::Gemini => "gemini-2-flash",
+            Self::OpenCode => "scripted-1",
         }
     }
 
@@ -48,6 +75,8 @@ impl Agent {
         let (key, root, shell) = match self {
             Self::Claude => ("CLAUDE_CODE_OAUTH_TOKEN", "", "tools = [\"Bash\"]"),
             Self::Codex | Self::CodexExec => ("OPENAI_API_KEY", "/v1", "permission = \"everything\""),
+            Self::Gemini => ("GEMINI_API_KEY", "", "permission = \"everything\""),
+            Self::OpenCode => ("OPENAI_API_KEY", "/v1", "permission = \"everything\""),
         };
         format!(
             "[pool.{name}]\nexecutor = \"agent\"\nagent = \"{name}\"\ncommand = [\"{}\"]\nconfig_folders = \"agents\"\n\
@@ -69,16 +98,16 @@ pub(super) struct Site {
 impl Site {
     /// A place with a pool for each of these agents, with these lines. `None`: there are no agents.
     pub(super) fn new(pools: &[(Agent, &str)]) -> Option<Self> {
-        let bin = programs()?;
+        let bins = pools.iter().map(|(agent, _)| agent.bin()).collect::<Option<Vec<_>>>()?;
         let place = Place::new();
         let llm = ScriptedLlm::start(place.folder());
         let mut config =
             "payload_limit = \"4MiB\"\n[lease]\nttl = \"5s\"\nheartbeat = \"200ms\"\npoll = \"200ms\"\n"
                 .to_owned();
-        for model in [Agent::Claude.model(), Agent::Codex.model()] {
+        for model in [Agent::Claude, Agent::Codex, Agent::Gemini, Agent::OpenCode].map(Agent::model) {
             config += &format!("[prices.{model}]\ninput = \"$1\"\noutput = \"$5\"\n");
         }
-        for (agent, lines) in pools {
+        for ((agent, lines), bin) in pools.iter().zip(bins) {
             config += &agent.section(bin, &llm.port, lines);
         }
         config += "[pool.other]\nexecutor = \"command\"\ncommand = [\"true\"]\n";

@@ -1,0 +1,194 @@
+//! Updates of a session: messages, thoughts, tools and plans, as events of the transcript.
+//!
+//! Messages and thoughts come in pieces, and no line repeats them whole. They are put together here, and their lines are not kept:
+//! nothing but their text is in them. A long one is stored in parts, so that little is lost with a node.
+
+use ostler_core::Role;
+use serde_json::Value;
+
+use super::messages::AcpToolCall;
+use super::tools::ToolCalls;
+use crate::fact::Fact;
+use crate::json::{list, text};
+use crate::transcript::{raw, said, status, thought};
+
+/// Bytes of a message from which on it is stored at the end of a line.
+const PART_BYTES: usize = 2 << 10;
+/// Bytes of a message at which it is stored wherever it is.
+const MAX_PART_BYTES: usize = 64 << 10;
+/// Bytes of the answer, but for the piece that passes them.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// What a turn has brought so far.
+#[derive(Debug, Default)]
+pub(super) struct Updates {
+    /// Pieces that are not in the transcript yet.
+    pending: Option<(Voice, String)>,
+    /// The last message: the answer, if none follows.
+    pub(super) answer: String,
+    message: Option<String>,
+    /// Whether the next piece begins another message.
+    is_complete: bool,
+    pub(super) tools: ToolCalls,
+    pub(super) has_called: bool,
+    /// Model requests, as far as they can be told: what follows the end of all tools is the answer to another one.
+    pub(super) requests: u32,
+    is_answered: bool,
+}
+
+/// Whose words they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Message,
+    Thought,
+}
+
+impl Updates {
+    /// What an update means. Its line is kept if there is more in it than text that is kept anyhow.
+    pub(super) fn read(&mut self, update: &Value, line: &[u8]) -> Vec<Fact> {
+        match text(update, "sessionUpdate").unwrap_or_default() {
+            "agent_message_chunk" => self.piece(Voice::Message, update, line),
+            "agent_thought_chunk" => self.piece(Voice::Thought, update, line),
+            "tool_call" | "tool_call_update" => match serde_json::from_value::<AcpToolCall>(update.clone()) {
+                Ok(call) => self.tool(call, line),
+                Err(_) => vec![raw(line).into()],
+            },
+            "plan" => self.beside(line, status(format!("plan: {}", plan(update)))),
+            "current_mode_update" => {
+                let mode = text(update, "currentModeId").unwrap_or_default();
+                self.beside(line, status(format!("mode: {mode}")))
+            }
+            // The prompt is in the transcript, and what could be asked for is not of interest.
+            "user_message_chunk" | "available_commands_update" => Vec::new(),
+            _ => vec![raw(line).into()],
+        }
+    }
+
+    /// A question for permission has the call that it is about.
+    pub(super) fn asked(&mut self, call: &AcpToolCall) -> (AcpToolCall, Vec<Fact>) {
+        let mut facts = self.flush_text();
+        facts.extend(self.request());
+        (self.tools.known(call), facts)
+    }
+
+    /// The tool that was asked for runs.
+    pub(super) fn allowed(&mut self, call: AcpToolCall) -> Vec<Fact> {
+        self.called();
+        self.tools.allowed(call)
+    }
+
+    /// It does not.
+    pub(super) fn denied(&mut self, call: AcpToolCall) -> Vec<Fact> {
+        self.called();
+        let facts = self.tools.denied(call);
+        self.is_answered = true;
+        facts
+    }
+
+    /// What is not in the transcript yet.
+    pub(super) fn flush(&mut self) -> Vec<Fact> {
+        let mut facts = self.flush_text();
+        facts.extend(self.tools.flush());
+        facts
+    }
+
+    /// Whether something was said since a tool was called.
+    pub(super) const fn has_last_word(&self) -> bool {
+        !self.is_complete
+    }
+
+    fn piece(&mut self, voice: Voice, update: &Value, line: &[u8]) -> Vec<Fact> {
+        let content = update.get("content").unwrap_or(&Value::Null);
+        let Some(words) = text(content, "text").filter(|_| text(content, "type") == Some("text")) else {
+            // A picture, a file.
+            return self
+                .beside(line, status(format!("content: {}", text(content, "type").unwrap_or("unknown"))));
+        };
+        let mut facts: Vec<Fact> = self.request().into_iter().collect();
+        let message = text(update, "messageId");
+        let is_other = message.is_some() && self.message.is_some() && message != self.message.as_deref();
+        if is_other || self.pending.as_ref().is_some_and(|(other, _)| *other != voice) {
+            facts.extend(self.flush_text());
+        }
+        if voice == Voice::Message {
+            if (is_other || self.is_complete) && !words.is_empty() {
+                self.answer.clear();
+                self.is_complete = false;
+            }
+            if self.answer.len() <= MAX_ANSWER_BYTES {
+                self.answer.push_str(words);
+            }
+        }
+        self.message = message.map(str::to_owned).or_else(|| self.message.take());
+        let (_, pending) = self.pending.get_or_insert_with(|| (voice, String::new()));
+        pending.push_str(words);
+        let is_long = pending.len() >= PART_BYTES && words.contains('\n') || pending.len() >= MAX_PART_BYTES;
+        if is_long {
+            facts.extend(self.flush_text());
+        }
+        facts
+    }
+
+    fn tool(&mut self, call: AcpToolCall, line: &[u8]) -> Vec<Fact> {
+        let mut facts = self.flush_text();
+        if !self.tools.is_repeated(&call) {
+            facts.push(raw(line).into());
+        }
+        if self.tools.is_new(&call) {
+            facts.extend(self.request());
+        }
+        self.called();
+        let was_running = self.tools.is_running();
+        facts.extend(self.tools.update(call));
+        let has_ended = facts.iter().any(|fact| matches!(fact, Fact::ToolFinished { .. }));
+        if (was_running || has_ended) && !self.tools.is_running() {
+            self.is_answered = true;
+        }
+        facts
+    }
+
+    fn called(&mut self) {
+        self.has_called = true;
+        self.is_complete = true;
+    }
+
+    /// The model has said something. Whether it was asked once more for it.
+    fn request(&mut self) -> Option<Fact> {
+        if self.requests > 0 && !std::mem::replace(&mut self.is_answered, false) {
+            return None;
+        }
+        self.is_answered = false;
+        self.requests += 1;
+        Some(Fact::Turns(self.requests))
+    }
+
+    /// Something between the messages.
+    fn beside(&mut self, line: &[u8], fact: Fact) -> Vec<Fact> {
+        let mut facts = self.flush_text();
+        facts.extend([raw(line).into(), fact]);
+        facts
+    }
+
+    fn flush_text(&mut self) -> Vec<Fact> {
+        let Some((voice, words)) = self.pending.take().filter(|(_, words)| !words.trim().is_empty()) else {
+            return Vec::new();
+        };
+        vec![match voice {
+            Voice::Message => said(Role::Assistant, words),
+            Voice::Thought => thought(words),
+        }]
+    }
+}
+
+/// `[x] done; [ ] to do`.
+fn plan(update: &Value) -> String {
+    let entry = |entry: &Value| {
+        let mark = match text(entry, "status") {
+            Some("completed") => "x",
+            Some("in_progress") => ">",
+            _ => " ",
+        };
+        format!("[{mark}] {}", text(entry, "content").unwrap_or_default())
+    };
+    list(update, "entries").iter().map(entry).collect::<Vec<_>>().join("; ")
+}

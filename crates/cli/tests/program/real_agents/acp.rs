@@ -1,0 +1,116 @@
+//! The real gemini and opencode, by the Agent Client Protocol: a job of ten items each, conversations that go on, and answers that are none.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::rounds;
+use super::site::{Agent, Site, items};
+
+const AGENTS: [Agent; 2] = [Agent::Gemini, Agent::OpenCode];
+/// Requests for a task that ends by rule. Other requests, such as one for a title, are not counted.
+const FEW: usize = 10;
+/// Seconds in which it ends.
+const SOON: f64 = 15.0;
+
+#[test]
+fn ten_items_are_asked_once_each_by_gemini_and_by_opencode_and_their_cost_is_known() {
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, "max_workers = 2"))) else { return };
+    let _node = site.up();
+    let prompt = "[[item {{ item }}]][[tokens 20000 1000]][[say Done with {{ item }}.]] Say it.";
+    let jobs = AGENTS.map(|agent| site.detach(agent, &[], prompt, &items(agent.name(), 10)));
+    for (agent, job) in AGENTS.iter().zip(&jobs) {
+        site.all_done(job);
+        let results = site.results(job);
+        let outputs: Vec<String> =
+            results.iter().map(|one| one["output"].as_str().unwrap_or_default().to_owned()).collect();
+        let expected: Vec<String> =
+            items(agent.name(), 10).iter().map(|item| format!("Done with {item}.")).collect();
+        assert_eq!(outputs, expected, "{agent:?}");
+        for one in &results {
+            // 20,000 tokens in and 1,000 out.
+            assert_eq!(one["cost_usd"].as_f64(), Some(0.025), "{agent:?}: {one}");
+        }
+    }
+    let mut asked = BTreeMap::new();
+    for request in site.llm.requests() {
+        *asked.entry(request.item).or_insert(0) += 1;
+    }
+    assert_eq!(asked.len(), 20, "{asked:?}");
+    assert!(asked.values().all(|count| *count == 1), "{asked:?}");
+}
+
+#[test]
+fn the_real_agents_of_the_protocol_use_tools_and_go_on_with_a_conversation_and_record_it_once() {
+    // It takes most of a minute: only in the long form.
+    if rounds().is_none() {
+        return;
+    }
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, ""))) else { return };
+    let _node = site.up();
+    let ids = AGENTS.map(|agent| {
+        let mark = site.place.folder().join(format!("made-by-{}", agent.name()));
+        site.submit(agent, &format!("[[tool 1 echo yes > {}]][[say It is made.]] Make it.", mark.display()))
+    });
+    for (agent, id) in AGENTS.iter().zip(&ids) {
+        let task = site.done(id);
+        assert_eq!(task["output"], "It is made.", "{agent:?}");
+        let made = site.place.folder().join(format!("made-by-{}", agent.name()));
+        assert_eq!(std::fs::read_to_string(made).unwrap_or_default().trim(), "yes", "{agent:?}");
+        let log = site.place.done(["logs", id]);
+        assert!(log.contains("echo yes"), "{agent:?}: {log}");
+        if *agent == Agent::Gemini {
+            of_another_minute(&site, id);
+        }
+        let session = &task["attempts"][0]["session_id"];
+        let payload = json!({"prompt": "[[say And again.]] Again.", "session": session}).to_string();
+        let words = ["submit", agent.name(), "ask", "--payload", &payload, "--key", agent.name(), "--wait"];
+        let answer = site.place.done(words);
+        assert_eq!(answer.trim(), "\"And again.\"", "{agent:?}");
+        let key = format!("key:{}", agent.name());
+        let next = site.place.json(["show", &key, "--queue", agent.name()]);
+        assert_eq!(&next["attempts"][0]["session_id"], session, "{agent:?}");
+        let log = site.place.done(["logs", &key, "--queue", agent.name()]);
+        assert!(
+            log.contains("And again.") && !log.contains("It is made."),
+            "its history is not recorded again: {log}"
+        );
+        let last = site.llm.requests().into_iter().rev().find(|request| request.path.contains(agent.api()));
+        assert!(last.is_some_and(|request| request.sha256.len() > 1), "{agent:?}: the model has the history");
+    }
+}
+
+/// Renames the files of a conversation of gemini, which have the minute of their beginning in their names: in that minute gemini itself
+/// destroys a session that it is to load.
+fn of_another_minute(site: &Site, task: &str) {
+    let files = walkdir::WalkDir::new(site.home(Agent::Gemini, task)).into_iter().filter_map(Result::ok);
+    for file in files.filter(|file| file.path().extension().is_some_and(|end| end == "jsonl")) {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let id = name.rsplit_once('-').expect("it ends with an id").1;
+        let earlier = file.path().with_file_name(format!("session-2026-01-01T00-00-{id}"));
+        std::fs::rename(file.path(), earlier).expect("it can be renamed");
+    }
+}
+
+#[test]
+fn answers_that_are_none_end_a_run_by_rule_and_an_agent_that_says_success_then_has_none() {
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, "retry = { attempts = 1 }"))) else { return };
+    let _node = site.up();
+    for broken in ["html", "truncated"] {
+        site.llm.set(&json!({ "refuse": broken }));
+        let ids =
+            AGENTS.map(|agent| site.submit(agent, &format!("[[item {broken}-{}]] Say it.", agent.name())));
+        for (agent, id) in AGENTS.iter().zip(&ids) {
+            let task = site.ended(id, "failed");
+            let error = &task["attempts"][0]["error"];
+            assert_eq!(error["class"], "transient", "{agent:?}, {broken}: {error}");
+            let asked = site.llm.of(&format!("{broken}-{}", agent.name()));
+            let took = asked.last().map(|last| last.at).unwrap_or_default() - asked[0].at;
+            assert!(
+                asked.len() < FEW && took < SOON,
+                "{agent:?}, {broken}: {} requests in {took} s",
+                asked.len()
+            );
+        }
+    }
+}
