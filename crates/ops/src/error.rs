@@ -101,6 +101,10 @@ pub enum Refusal {
     JobRunning { job: JobId, pid: u32, node: String },
     #[error("job {0} has no pilot that waits for approval")]
     NothingToApprove(JobId),
+    #[error(
+        "job {0} was not made from items over a pool without prompts, so items cannot be added to it here"
+    )]
+    OtherItems(JobId),
     #[error("{id} is {}: only the conversation of a finished task can be continued", .state.name())]
     NotFinished { id: TaskId, state: StateName },
     #[error("{0} has no conversation to continue")]
@@ -118,6 +122,8 @@ pub enum Unsuccessful {
     WorkerBusy(WorkerId),
     #[error("no worker of the pool \"{}\" is idle; busy workers are not replaced", visible(.0))]
     NoneIdle(String),
+    #[error("node {0} is stopping, and its drain cannot be taken back any more")]
+    NodeStopping(SessionId),
     #[error("node {node} has not replied for {} s", .waited.as_secs())]
     NoReply { node: SessionId, waited: Duration },
     #[error(

@@ -4,10 +4,13 @@
 //!   drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
+//!   [`run`]: a prompt for a pool of agents.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
-//!   share. [`cost`]: costs, budgets.
+//!   share. [`cost`]: costs, budgets. [`figures`]: what the store holds, for metrics.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
+//! - [`input`]: input of users, read into requests. [`idempotency`]: ids from idempotency keys. [`bulk`]: actions on all tasks that match a
+//!   filter, with a preview and a cut-off. [`pool_stats`]: statistics in the shapes of other pools.
 //! - [`doctor`]: the rules that find problems, over facts that the caller gathers. `hooks` (a feature): what follows when a
 //!   task has failed for good.
 //!
@@ -16,21 +19,28 @@
 
 pub mod accounts;
 pub mod act;
+pub mod bulk;
 pub mod continuation;
 pub mod cost;
 pub mod doctor;
 mod error;
+pub mod figures;
 #[cfg(feature = "hooks")]
 pub mod hooks;
+pub mod idempotency;
+pub mod input;
 pub mod jobs;
 pub mod logs;
 pub mod nodes;
 pub mod output;
 pub mod overview;
+pub mod pool_stats;
 pub mod prune;
 mod published;
 pub mod queues;
 pub mod recycle;
+pub mod reply;
+pub mod run;
 pub mod schedules;
 pub mod selection;
 pub mod submit;

@@ -1,15 +1,16 @@
-//! Commands to nodes: drain a node, resize a pool.
+//! Commands to nodes: drain a node, take a drain back, resize a pool.
 
 use std::collections::BTreeSet;
 
 use ostler_core::SessionId;
 use ostler_store::Store;
-use ostler_store::node_commands::{CommandAnswer, NodeCommand};
+use ostler_store::node_commands::{CommandAnswer, NodeAnswer, NodeCommand, ResumeAnswer};
 use ostler_store::views::{NodeRecord, Survey};
-use ostler_wire::action::NodeCommandView;
+use ostler_wire::action::{NodeCommandView, NodeResumption, ResumedNodeView};
 
-use crate::error::{Missing, OpsError, Refusal};
+use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 use crate::published;
+use crate::reply::ask_node;
 
 /// Asks a node, by id or name, to finish its running tasks and exit.
 ///
@@ -21,6 +22,23 @@ pub async fn drain(store: &dyn Store, name: &str) -> Result<NodeCommandView, Ops
         CommandAnswer::Given { .. } => Ok(NodeCommandView::new(node, &NodeCommand::Drain)),
         CommandAnswer::NoSuchNode => Err(Missing::Node(name.to_owned()).into()),
     }
+}
+
+/// Takes the drain of a node, by id or name, back, and waits for its answer.
+///
+/// # Errors
+/// When no such node is running, several have the name, its drain is final, or it does not reply in time.
+pub async fn resume(store: &dyn Store, name: &str) -> Result<ResumedNodeView, OpsError> {
+    let node = find(&store.survey().await?.nodes, name)?;
+    let result = match ask_node(store, node, NodeCommand::Resume).await? {
+        Some(NodeAnswer::Resume(ResumeAnswer::Resumed)) => NodeResumption::Resumed,
+        Some(NodeAnswer::Resume(ResumeAnswer::NotDraining)) => NodeResumption::NotDraining,
+        Some(NodeAnswer::Resume(ResumeAnswer::Stopping)) => {
+            return Err(Unsuccessful::NodeStopping(node).into());
+        }
+        Some(NodeAnswer::Recycle(_)) | None => return Err(Missing::Node(name.to_owned()).into()),
+    };
+    Ok(ResumedNodeView::new(node, result))
 }
 
 fn find(nodes: &[NodeRecord], name: &str) -> Result<SessionId, OpsError> {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use ostler_core::Timestamp;
+use ostler_core::{Budget, Cost, KeyHold, PriorityOrder, Rate, Timestamp};
 use ostler_store::calls::QueueChange;
-use ostler_store::gates::SetBy;
+use ostler_store::gates::{BreakerSetting, SetBy};
+use ostler_store::paths::PayloadPath;
 use ostler_store::views::Liveness;
 use ostler_store::{Bounds, Store};
 use ostler_wire::action::QueueActionView;
+use ostler_wire::limit_syntax::{NONE, Wish};
 use ostler_wire::limits::{BreakerView, QueueView};
 
 use crate::error::{Missing, OpsError};
@@ -59,6 +61,89 @@ pub struct LimitsSet {
 pub struct BroughtLimits {
     pub node: String,
     pub limits: Vec<&'static str>,
+}
+
+/// Limits to change, as a user wishes them. Those that are not mentioned do not change.
+#[derive(Clone, Debug, Default)]
+pub struct QueueSet {
+    pub rate: Vec<Wish<Rate>>,
+    pub key_rate: Vec<Wish<Rate>>,
+    pub concurrency: Option<Wish<u32>>,
+    pub key_concurrency: Option<Wish<u32>>,
+    pub queue_limit: Option<Wish<u64>>,
+    pub key: Option<Wish<PayloadPath>>,
+    pub cost: Option<Wish<PayloadPath>>,
+    pub breaker: Option<Wish<BreakerSetting>>,
+    pub budget: Option<Wish<Cost>>,
+    pub budget_per_day: Option<Wish<Cost>>,
+    pub reserve: Option<Wish<Cost>>,
+    pub priority: Option<PriorityOrder>,
+    pub key_until: Option<KeyHold>,
+}
+
+/// Why limits cannot be set as wished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadWish {
+    #[error("reserve goes with budget or budget_per_day")]
+    ReserveAlone,
+    #[error("{0}: {NONE} removes all windows; it cannot be combined with others")]
+    NoneAndOthers(&'static str),
+    #[error("nothing to set; give a limit such as rate")]
+    Nothing,
+}
+
+impl QueueSet {
+    /// The budget that is asked for, given the present one; `None`: it is not mentioned.
+    fn budget(&self, before: Option<Budget>) -> Result<Option<QueueChange>, BadWish> {
+        if self.budget.is_none() && self.budget_per_day.is_none() {
+            return if self.reserve.is_some() { Err(BadWish::ReserveAlone) } else { Ok(None) };
+        }
+        let before = before.unwrap_or_default();
+        let or = |wish: &Option<Wish<Cost>>, before| wish.clone().map_or(before, Wish::into_option);
+        let total = or(&self.budget, before.total);
+        let (per_day, reserve) =
+            (or(&self.budget_per_day, before.per_day), or(&self.reserve, before.reserve));
+        let limits = total.is_some() || per_day.is_some();
+        Ok(Some(QueueChange::Budget(limits.then_some(Budget { total, per_day, reserve }))))
+    }
+
+    /// The changes that are asked for, given the present budget.
+    ///
+    /// # Errors
+    /// When nothing is asked for, or what is asked for does not go together.
+    pub fn changes(self, before: Option<Budget>) -> Result<Vec<QueueChange>, BadWish> {
+        let mut changes = Vec::new();
+        changes.extend(self.budget(before)?);
+        if !self.rate.is_empty() {
+            changes.push(QueueChange::Rate(windows("rate", self.rate)?));
+        }
+        if !self.key_rate.is_empty() {
+            changes.push(QueueChange::KeyRate(windows("key_rate", self.key_rate)?));
+        }
+        changes.extend(
+            [
+                self.concurrency.map(|wish| QueueChange::Concurrency(wish.into_option())),
+                self.key_concurrency.map(|wish| QueueChange::KeyConcurrency(wish.into_option())),
+                self.queue_limit.map(|wish| QueueChange::Limit(wish.into_option())),
+                self.key.map(|wish| QueueChange::KeyPath(wish.into_option())),
+                self.cost.map(|wish| QueueChange::CostPath(wish.into_option())),
+                self.breaker.map(|wish| QueueChange::Breaker(wish.into_option())),
+                self.priority.map(QueueChange::Priority),
+                self.key_until.map(QueueChange::KeyHold),
+            ]
+            .into_iter()
+            .flatten(),
+        );
+        if changes.is_empty() { Err(BadWish::Nothing) } else { Ok(changes) }
+    }
+}
+
+/// All windows, or an empty list for "none".
+fn windows(field: &'static str, wishes: Vec<Wish<Rate>>) -> Result<Vec<Rate>, BadWish> {
+    if wishes.len() > 1 && wishes.contains(&Wish::Nothing) {
+        return Err(BadWish::NoneAndOthers(field));
+    }
+    Ok(wishes.into_iter().filter_map(Wish::into_option).collect())
 }
 
 /// The changes, marked as made by hand: a node whose config has no limits leaves them alone.
@@ -180,4 +265,18 @@ pub async fn set_breaker(store: &dyn Store, request: &BreakerRequest) -> Result<
     Overview::take(store).await?.record(queue)?;
     store.configure(queue, vec![request.change(store.now().await?)]).await?;
     Overview::take(store).await?.breaker(queue, request.key.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_removed_together_or_not_at_all() {
+        assert_eq!(windows("rate", vec![Wish::Nothing, Wish::Nothing]), Err(BadWish::NoneAndOthers("rate")));
+        assert_eq!(windows("rate", vec![Wish::Nothing]), Ok(Vec::new()));
+        assert_eq!(QueueSet::default().changes(None), Err(BadWish::Nothing));
+        let reserve = QueueSet { reserve: Some(Wish::Nothing), ..QueueSet::default() };
+        assert_eq!(reserve.changes(None), Err(BadWish::ReserveAlone));
+    }
 }

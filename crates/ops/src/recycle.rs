@@ -1,18 +1,13 @@
 //! Recycling: replaces idle workers. The node decides and replies; a worker that has become busy stays.
 
-use std::time::Duration;
-
 use ostler_core::{IdPart, SessionId, WorkerId, WorkerState};
 use ostler_store::Store;
-use ostler_store::node_commands::{CommandAnswer, NodeCommand, Reply, WorkerChoice};
+use ostler_store::node_commands::{NodeAnswer, NodeCommand, RecycleAnswer, WorkerChoice};
 use ostler_store::views::{Survey, WorkerRecord};
 use ostler_wire::action::RecycledView;
-use tokio::time::Instant;
 
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
-
-/// How long a node may take to reply; it receives a command within a second.
-pub const MAX_REPLY: Duration = Duration::from_secs(10);
+use crate::reply::ask_node;
 
 /// Which workers to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +37,8 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> Result<Recycled
     let record = find(&survey.workers, named)?;
     let (id, pool) = (record.worker.id, &record.worker.pool);
     match ask(store, record.session, pool, WorkerChoice::One(id)).await? {
-        Some(reply) if !reply.recycled.is_empty() => Ok(RecycledView::new(&[reply])),
-        Some(reply) if !reply.busy.is_empty() => Err(Unsuccessful::WorkerBusy(id).into()),
+        Some(answer) if !answer.recycled.is_empty() => Ok(RecycledView::new(&[answer])),
+        Some(answer) if !answer.busy.is_empty() => Err(Unsuccessful::WorkerBusy(id).into()),
         Some(_) | None => Err(Missing::Worker(named.to_owned()).into()),
     }
 }
@@ -51,44 +46,34 @@ async fn one(store: &dyn Store, survey: &Survey, named: &str) -> Result<Recycled
 /// Asks the nodes that have such a pool, until one has an idle worker.
 async fn any(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledView, OpsError> {
     for node in serving(survey, pool)? {
-        let reply = ask(store, node, pool, WorkerChoice::Any).await?;
-        if let Some(reply) = reply.filter(|reply| !reply.recycled.is_empty()) {
-            return Ok(RecycledView::new(&[Reply { busy: Vec::new(), ..reply }]));
+        let answer = ask(store, node, pool, WorkerChoice::Any).await?;
+        if let Some(answer) = answer.filter(|answer| !answer.recycled.is_empty()) {
+            return Ok(RecycledView::new(&[RecycleAnswer { busy: Vec::new(), ..answer }]));
         }
     }
     Err(Unsuccessful::NoneIdle(pool.to_owned()).into())
 }
 
 async fn all(store: &dyn Store, survey: &Survey, pool: &str) -> Result<RecycledView, OpsError> {
-    let mut replies = Vec::new();
+    let mut answers = Vec::new();
     for node in serving(survey, pool)? {
-        replies.extend(ask(store, node, pool, WorkerChoice::All).await?);
+        answers.extend(ask(store, node, pool, WorkerChoice::All).await?);
     }
-    Ok(RecycledView::new(&replies))
+    Ok(RecycledView::new(&answers))
 }
 
-/// The node's reply; `None` if the node has exited since.
+/// The node's answer; `None` if the node has exited since.
 async fn ask(
     store: &dyn Store,
     node: SessionId,
     pool: &str,
     who: WorkerChoice,
-) -> Result<Option<Reply>, OpsError> {
+) -> Result<Option<RecycleAnswer>, OpsError> {
     let command = NodeCommand::Recycle { pool: pool.to_owned(), who };
-    let CommandAnswer::Given { number } = store.command(node, command).await? else { return Ok(None) };
-    let until = Instant::now() + MAX_REPLY;
-    let mut changes = store.changes();
-    loop {
-        let nodes = store.survey().await?.nodes;
-        let Some(record) = nodes.into_iter().find(|record| record.session == node) else { return Ok(None) };
-        if let Some(reply) = record.replies.into_iter().find(|reply| reply.number == number) {
-            return Ok(Some(reply));
-        }
-        if Instant::now() >= until {
-            return Err(Unsuccessful::NoReply { node, waited: MAX_REPLY }.into());
-        }
-        changes.wait().await;
-    }
+    Ok(match ask_node(store, node, command).await? {
+        Some(NodeAnswer::Recycle(answer)) => Some(answer),
+        Some(NodeAnswer::Resume(_)) | None => None,
+    })
 }
 
 fn find<'a>(workers: &'a [WorkerRecord], named: &str) -> Result<&'a WorkerRecord, OpsError> {

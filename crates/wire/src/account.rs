@@ -8,6 +8,7 @@ use crate::time::TimeView;
 
 /// An account, with the queues that use it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountView {
     pub account: String,
     /// The queues that use it.
@@ -26,6 +27,7 @@ pub struct AccountView {
 
 /// A hold of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountHoldView {
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
@@ -34,6 +36,7 @@ pub struct AccountHoldView {
 
 /// How much of an allowance is used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountUsageView {
     /// The provider's name of the allowance.
     pub window: String,

@@ -1,13 +1,18 @@
 //! Results of actions: cancel, retry, drop, pause, drain, and store maintenance (check, migrate, backup, restore, move, prune).
 
-use ostler_core::{SessionId, StateName, TaskId, WorkerId};
+use std::collections::BTreeMap;
+
+use ostler_core::{SessionId, StateName, TaskId, Timestamp, WorkerId};
 use ostler_store::calls::{CancelAnswer, Pruned, ReplayAnswer};
-use ostler_store::node_commands::{NodeCommand, Reply};
+use ostler_store::node_commands::{NodeCommand, RecycleAnswer};
 use ostler_store::transfer::{MovePlan, MoveSummary, Table};
 use serde::Serialize;
 
+use crate::time::TimeView;
+
 /// The result of an action on one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActionView {
     pub id: String,
     /// What was done, or why nothing was done.
@@ -22,6 +27,7 @@ pub struct ActionView {
 
 /// What was done to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ActionResult {
     Cancelled,
@@ -103,8 +109,81 @@ impl ActionView {
     }
 }
 
+/// What a bulk action would take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BulkPreview {
+    /// `cancel`, `retry`, `replay` or `drop`.
+    pub action: &'static str,
+    /// The number of tasks that match now.
+    pub tasks: u64,
+    /// Pass it on to start the action: tasks that begin to match later are not touched.
+    pub cutoff: TimeView,
+}
+
+/// A bulk action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BulkProgress {
+    /// The same for the same action, filter and cut-off.
+    pub id: String,
+    pub action: &'static str,
+    pub cutoff: TimeView,
+    pub state: BulkState,
+    /// Tasks that were acted on so far.
+    pub done: u64,
+    /// The same, by result.
+    pub results: BTreeMap<ActionResult, u64>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+impl BulkPreview {
+    #[must_use]
+    pub fn new(action: &'static str, tasks: usize, cutoff: Timestamp) -> Self {
+        Self { action, tasks: tasks as u64, cutoff: cutoff.into() }
+    }
+}
+
+impl BulkProgress {
+    /// An action that begins.
+    #[must_use]
+    pub fn begun(id: String, action: &'static str, cutoff: Timestamp) -> Self {
+        Self {
+            id,
+            action,
+            cutoff: cutoff.into(),
+            state: BulkState::Running,
+            done: 0,
+            results: BTreeMap::new(),
+            error: None,
+        }
+    }
+
+    /// Adds what became of some tasks.
+    pub fn add(&mut self, acted: &[ActionView]) {
+        self.done += acted.len() as u64;
+        for view in acted {
+            *self.results.entry(view.result).or_default() += 1;
+        }
+    }
+}
+
+/// How far a bulk action is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum BulkState {
+    Running,
+    Done,
+    /// On request. To go on, start it again with the same cut-off.
+    Stopped,
+    Failed,
+}
+
 /// A queue that was paused or resumed.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueActionView {
     pub queue: String,
     /// The reason for the pause; `null` if the queue is not paused.
@@ -120,6 +199,7 @@ impl QueueActionView {
 
 /// A command sent to a node.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeCommandView {
     pub node: String,
     pub command: &'static str,
@@ -130,6 +210,7 @@ impl NodeCommandView {
     pub fn new(node: SessionId, command: &NodeCommand) -> Self {
         let command = match command {
             NodeCommand::Drain => "drain",
+            NodeCommand::Resume => "resume",
             NodeCommand::Resize { .. } => "resize",
             NodeCommand::Recycle { .. } => "recycle",
         };
@@ -137,8 +218,36 @@ impl NodeCommandView {
     }
 }
 
+/// A node whose drain was to be taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ResumedNodeView {
+    pub node: String,
+    /// What was done, or why nothing was done.
+    pub result: NodeResumption,
+}
+
+/// What became of the drain of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NodeResumption {
+    /// It was taken back: the node claims tasks again.
+    Resumed,
+    /// The node was not draining.
+    NotDraining,
+}
+
+impl ResumedNodeView {
+    #[must_use]
+    pub fn new(node: SessionId, result: NodeResumption) -> Self {
+        Self { node: node.to_string(), result }
+    }
+}
+
 /// The outcome of `recycle`.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecycledView {
     /// Workers that are being replaced because they were idle.
     pub recycled: Vec<String>,
@@ -147,18 +256,19 @@ pub struct RecycledView {
 }
 
 impl RecycledView {
-    /// Builds the view of the replies of nodes.
+    /// Builds the view of the answers of nodes.
     #[must_use]
-    pub fn new(replies: &[Reply]) -> Self {
-        let texts = |pick: fn(&Reply) -> &Vec<WorkerId>| {
-            replies.iter().flat_map(pick).map(WorkerId::to_string).collect()
+    pub fn new(answers: &[RecycleAnswer]) -> Self {
+        let texts = |pick: fn(&RecycleAnswer) -> &Vec<WorkerId>| {
+            answers.iter().flat_map(pick).map(WorkerId::to_string).collect()
         };
-        Self { recycled: texts(|reply| &reply.recycled), busy: texts(|reply| &reply.busy) }
+        Self { recycled: texts(|answer| &answer.recycled), busy: texts(|answer| &answer.busy) }
     }
 }
 
 /// The result of an integrity check of a store.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreHealthView {
     /// The path or address.
     pub store: String,
@@ -180,6 +290,7 @@ impl StoreHealthView {
 
 /// A store that was migrated, or would be.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Migrated {
     /// The path or address.
     pub store: String,
@@ -200,6 +311,7 @@ impl Migrated {
 
 /// A backup of a store.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackedUp {
     pub file: String,
     pub bytes: u64,
@@ -214,6 +326,7 @@ impl BackedUp {
 
 /// A store that was replaced by a backup.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestoredStore {
     pub store: String,
     pub backup: String,
@@ -233,6 +346,7 @@ impl RestoredStore {
 
 /// A store that was moved.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MovedStore {
     pub from: String,
     /// The new address, without a password.
@@ -246,6 +360,7 @@ pub struct MovedStore {
 
 /// A table that is identical in both stores.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MovedTable {
     pub table: String,
     pub rows: u64,
@@ -274,6 +389,7 @@ impl MovedStore {
 
 /// A store whose move was abandoned.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StayedStore {
     pub store: String,
     /// The address it was being moved to.
@@ -289,6 +405,7 @@ impl StayedStore {
 
 /// The outcome of `prune`.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrunedTasks {
     /// Finished tasks that were removed.
     pub tasks: usize,

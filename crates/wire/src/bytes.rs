@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 /// Bytes in JSON: a string, or a list of numbers where they are not UTF-8. `Argument` of `ostler-process` has the same form; the
 /// readers of a store see no executor, so they have a type of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "JsonForm", into = "JsonForm")]
 pub struct ByteString(pub Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum JsonForm {
     Text(String),

@@ -9,6 +9,7 @@ use crate::time::TimeView;
 
 /// A sum of costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
     /// What it is the sum of: `task`, `attempt`, `job`, `queue`, `pool`, `account`, `model`, `day` or `total`.
     pub by: &'static str,
@@ -73,6 +74,7 @@ fn date(day: i64) -> String {
 
 /// Costs, and their sum.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostReport {
     pub costs: Vec<CostView>,
     pub total: CostView,
@@ -80,6 +82,7 @@ pub struct CostReport {
 
 /// The budget of a queue, and what is spent of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
     pub total_usd: Option<f64>,
     /// For each day of UTC.

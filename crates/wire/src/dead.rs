@@ -13,6 +13,7 @@ use crate::time::TimeView;
 
 /// A dead letter in a list.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Letter {
     #[serde(flatten)]
     pub summary: Summary,
@@ -26,6 +27,7 @@ pub struct Letter {
 
 /// A dead letter with its attempts, steps and output.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LetterDetail {
     #[serde(flatten)]
     pub detail: Detail,
@@ -35,6 +37,7 @@ pub struct LetterDetail {
 
 /// How a task failed.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PostMortem {
     /// Why it is not retried, in one word; `null` if it has been replayed since.
     pub reason: Option<&'static str>,

@@ -8,6 +8,7 @@ use crate::bytes::ByteString;
 use crate::time::TimeView;
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     /// Counted from 1 for each task.
     pub number: u64,
@@ -30,6 +31,7 @@ pub struct EventView {
 
 /// The fields that only events of one kind have.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum EventFields {
     Log { stream: &'static str },
@@ -47,6 +49,7 @@ enum EventFields {
 
 /// Tokens and money.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageView {
     pub model: Option<String>,
     /// Input that was not read from a cache.
@@ -153,6 +156,7 @@ pub fn text(body: &EventBody) -> String {
             let next = run_at.map(|at| format!(", next attempt at {}", TimeView::from(at)));
             format!("{}: {why}{}", state.name(), next.unwrap_or_default())
         }
+        EventBody::Thinned { lines: 1 } => "1 log line was left out: it came too fast".to_owned(),
         EventBody::Thinned { lines } => format!("{lines} log lines were left out: they came too fast"),
     }
 }

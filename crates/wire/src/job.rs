@@ -11,6 +11,7 @@ use crate::time::TimeView;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// Some items are running.
@@ -64,6 +65,7 @@ impl JobState {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
     pub id: String,
     pub name: String,
@@ -113,6 +115,7 @@ impl JobView {
 
 /// The result of one item of a job.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobResultView {
     /// The position among the items, counted from 1.
     pub number: u64,
@@ -200,6 +203,7 @@ impl JobResultView {
 
 /// The result of an action on a job.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobActionView {
     pub id: String,
     pub done: JobAction,
@@ -209,6 +213,7 @@ pub struct JobActionView {
 
 /// What was done to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {
     /// Its items were left to a node.

@@ -27,6 +27,21 @@ impl Json {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Json {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Json".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "description": "Any JSON, as it was written." })
+    }
+}
+
 fn quoted(text: &str) -> Box<RawValue> {
     let quoted = serde_json::Value::from(text).to_string();
     RawValue::from_string(quoted).expect("a quoted string is JSON")

@@ -18,6 +18,7 @@ const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 /// A queue: its limits and their state.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
     pub queue: String,
     /// The reason for the pause; `null` if the queue is not paused.
@@ -101,6 +102,7 @@ impl QueueView {
 
 /// A subscriber of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubscriberView {
     pub name: String,
     /// The outcomes that are stored for it until it has handled them: `completed`, `failed`, `retry`.
@@ -116,6 +118,7 @@ impl From<(&str, OutboxFilter)> for SubscriberView {
 
 /// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateView {
     /// The number of tasks, or their total cost.
     pub amount: u64,
@@ -133,6 +136,7 @@ impl From<&Rate> for RateView {
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerRule {
     /// The number of failures in a row that opens it.
     pub failures: Option<u32>,
@@ -178,6 +182,7 @@ impl BreakerRule {
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerStateView {
     /// `closed`, `open`, or `half_open`: one task is trying.
     pub state: &'static str,
@@ -197,6 +202,7 @@ impl From<BreakerState> for BreakerStateView {
 
 /// A breaker of a queue, of one of its limit keys, or around a call of handlers.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerView {
     /// `null` for a breaker around a call.
     pub queue: Option<String>,
@@ -262,6 +268,7 @@ impl BreakerView {
 
 /// A throttled limit key.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyView {
     pub key: String,
     /// `rate_limited` or `breaker_open`.
@@ -288,6 +295,7 @@ impl From<&KeyRecord> for KeyView {
 
 /// A throttled queue or limit key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ThrottleView {
     pub queue: String,
     /// The limit key; `null` if the whole queue is throttled.

@@ -13,6 +13,7 @@ use crate::time::TimeView;
 
 /// The end of an attempt, as hooks receive it: with the task, as `show` and `dead show` print it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EndNotice {
     /// `completed`, `failed`, or `retry` if the task is retried after a failed attempt.
     pub event: &'static str,

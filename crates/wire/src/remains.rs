@@ -11,6 +11,7 @@ use crate::time::TimeView;
 
 /// A file left by an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileView {
     /// Relative to the task's folder.
     pub path: String,
@@ -41,6 +42,7 @@ pub struct AttemptRemains {
 
 /// A change of a task's state, other than by a plain start or success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TransitionView {
     pub at: TimeView,
     pub state: &'static str,

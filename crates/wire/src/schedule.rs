@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::time::TimeView;
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleView {
     pub name: String,
     /// `active`, `paused`, or `over` when no run is left.
@@ -32,6 +33,7 @@ pub struct ScheduleView {
 
 /// When a schedule runs. All are `null` if another version wrote a recurrence that this one cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecurrenceView {
     /// A cron expression.
     pub cron: Option<String>,
@@ -45,6 +47,7 @@ pub struct RecurrenceView {
 
 /// The task that each run of a schedule enqueues.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunView {
     pub queue: String,
     pub kind: String,
@@ -59,6 +62,7 @@ pub struct RunView {
 
 /// A schedule with its next run times.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleDetail {
     #[serde(flatten)]
     pub schedule: ScheduleView,
@@ -68,6 +72,7 @@ pub struct ScheduleDetail {
 
 /// The result of an action on a schedule.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleActionView {
     pub schedule: String,
     pub result: ScheduleResult,
@@ -79,6 +84,7 @@ pub struct ScheduleActionView {
 
 /// What was done to a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleResult {
     Created,

@@ -13,6 +13,7 @@ use crate::time::TimeView;
 
 /// Statistics of a store or of one queue.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
     /// Tasks by state. Finished tasks count from the creation of the store, until they are replayed.
     pub tasks: TaskCounts,
@@ -51,6 +52,7 @@ impl StatsView {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskCounts {
     /// Waiting, for any reason.
     pub queued: u64,
@@ -73,6 +75,7 @@ impl From<Counts> for TaskCounts {
 
 /// Counters since the store was created. Replays, drops and pruning do not reduce them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalsView {
     /// Tasks enqueued.
     pub submitted: u64,
@@ -99,6 +102,7 @@ impl From<Totals> for TotalsView {
 
 /// Workers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerCountsView {
     pub total: u64,
     pub idle: u64,
@@ -114,6 +118,7 @@ impl From<WorkerCounts> for WorkerCountsView {
 
 /// Durations of the last attempts of a kind, or of all kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KindStatsView {
     /// The number of attempts measured.
     pub count: u64,
@@ -134,6 +139,7 @@ impl From<KindStats> for KindStatsView {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerView {
     /// Never reused.
     pub id: String,
@@ -193,6 +199,7 @@ impl WorkerView {
 
 /// The last record of a worker that is gone.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoneWorkerView {
     /// Never reused.
     pub id: String,
@@ -237,6 +244,7 @@ impl From<&GoneWorker> for GoneWorkerView {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// The id of this session of the node.
     pub id: String,
@@ -291,6 +299,7 @@ impl NodeView {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolView {
     pub name: String,
     pub workers: WorkerCountsView,
@@ -298,23 +307,25 @@ pub struct PoolView {
 
 /// The line that `up` prints once the node is ready.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadyEvent {
     /// Always `ready`.
     pub event: &'static str,
     pub node: String,
-    /// The address the node listens on.
+    /// The address that the HTTP API listens on; `null`: there is none.
     pub listen: Option<String>,
 }
 
 impl ReadyEvent {
     #[must_use]
-    pub fn new(node: SessionId) -> Self {
-        Self { event: "ready", node: node.to_string(), listen: None }
+    pub fn new(node: SessionId, listen: Option<String>) -> Self {
+        Self { event: "ready", node: node.to_string(), listen }
     }
 }
 
 /// A finding of `doctor`: a problem, or something worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FindingView {
     /// For programs; never changes.
     pub code: &'static str,
@@ -325,6 +336,7 @@ pub struct FindingView {
 
 /// How bad a finding is. The worst has the lowest order, so that it is listed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Work has stopped, or may be lost.

@@ -18,6 +18,7 @@ use crate::time::TimeView;
 
 /// The output of `submit`.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Submitted {
     /// The task's id; if the unique key was taken, the id of the task that has it.
     pub id: String,
@@ -26,6 +27,7 @@ pub struct Submitted {
 
 /// What became of a submitted task, or why nothing was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SubmitResult {
     Created,
@@ -64,6 +66,7 @@ impl Submitted {
 
 /// A line of the output of `submit --jsonl`.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubmittedLine {
     /// The number of the line, from 1.
     pub line: u64,
@@ -81,6 +84,7 @@ impl SubmittedLine {
 
 /// A task in a list.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Never changes.
     pub id: String,
@@ -106,6 +110,7 @@ pub struct Summary {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorView {
     /// The error class.
     pub class: &'static str,
@@ -121,6 +126,7 @@ pub struct ErrorView {
 
 /// A task with everything but its events.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Detail {
     #[serde(flatten)]
     pub summary: Summary,
@@ -156,6 +162,7 @@ pub struct Detail {
 
 /// A task as `show` prints it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShownTask {
     #[serde(flatten)]
     pub detail: Detail,
@@ -167,6 +174,7 @@ pub struct ShownTask {
 
 /// Retry and timeout settings of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyView {
     /// The maximum number of attempts.
     pub attempts: Option<u32>,
@@ -194,6 +202,7 @@ impl From<&Overrides> for PolicyView {
 
 /// A node's lease on a task.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeaseView {
     pub node: String,
     /// The fencing token.
@@ -201,6 +210,7 @@ pub struct LeaseView {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptView {
     /// Counted from 1.
     pub number: u32,
@@ -234,6 +244,7 @@ pub struct AttemptView {
 
 /// The output of `submit --wait`.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Waited {
     pub id: String,
     pub state: &'static str,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ostler_core::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A timestamp, such as `2026-08-01T03:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,28 @@ impl fmt::Display for TimeView {
 impl Serialize for TimeView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeView {
+    fn deserialize<D: Deserializer<'de>>(found: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(found)?;
+        Self::parse(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for TimeView {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TimeView".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "date-time" })
     }
 }
 

@@ -1,12 +1,16 @@
 //! A node as a program: services that are started in order, followed until the node is to stop, and stopped in reverse.
 //!
-//! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`, `leftovers.rs`: one service each. `store.rs`: opens the store.
+//! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`, `leftovers.rs`, `api.rs`: one service each. `store.rs`: opens the store.
 //! - `pools.rs`: the pools of the config, with executors and hooks. `sandbox.rs`: their sandboxes are tested before anything runs in them.
+//! - `hosts.rs`: this program as a host of functions.
 //! - `presence.rs`: whether the presence in Redis works. `signals.rs`: SIGTERM and SIGINT. `descriptors.rs`: the limit of open files.
 
+mod api;
 mod descriptors;
+mod hosts;
 mod jobs;
 pub(crate) mod leftovers;
+mod metrics;
 mod node;
 pub(crate) mod pools;
 mod presence;
@@ -34,7 +38,10 @@ use crate::leftovers::{Leftovers, mark_of};
 use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
+pub(crate) use api::ApiAddress;
+use api::{ApiService, ApiStart};
 pub(crate) use descriptors::make_room;
+pub(crate) use hosts::host_functions;
 use jobs::JobService;
 use leftovers::LeftoverService;
 use node::{NodeService, StopCause, follow};
@@ -56,6 +63,8 @@ pub(crate) struct NodePlan {
 pub(crate) struct UpNode {
     pub(crate) node: NodeHandle,
     pub(crate) supervisor: Supervisor,
+    /// Where its API listens; `None`: it has none.
+    pub(crate) api: Option<ApiAddress>,
     presence: Option<Watcher>,
 }
 
@@ -75,9 +84,10 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
         }
     };
     announce(&plan, &up);
+    let patience = plan.config.shutdown_timeout;
     let cause = tokio::select! {
-        () = signals.next() => StopCause::ToGo,
-        why = follow(&up.node, up.presence.as_mut()) => why,
+        () = signals.next() => StopCause::Signalled,
+        why = follow(&up.node, up.presence.as_mut(), patience) => why,
         () = up.supervisor.gone() => StopCause::WithoutSupervisor,
     };
     if matches!(cause, StopCause::WithoutSupervisor) {
@@ -85,21 +95,27 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
         let sentence = "the supervisor process was killed, so no task can run; restart the node";
         return Err(refused(Code::WorkFailed, sentence));
     }
-    let patience = plan.config.shutdown_timeout;
-    let drained = drain(&up.node, &mut services, patience, &mut signals).await;
+    let left = match cause {
+        StopCause::Drained { left } => left,
+        StopCause::Signalled
+        | StopCause::Nothing
+        | StopCause::WithoutSupervisor
+        | StopCause::StoreGone(_) => patience,
+    };
+    let drained = drain(&up.node, &mut services, left, &mut signals).await;
     if let Some(error) = up.node.store_health().trouble() {
         return Err(refusal(error))
             .context("the store did not accept all results; the tasks concerned will run again");
     }
     match cause {
-        StopCause::ToGo if drained.handed_back > 0 => {
+        StopCause::Signalled | StopCause::Drained { .. } if drained.handed_back > 0 => {
             let patience = duration::show(patience);
             let sentence = format!(
                 "some tasks did not finish within the shutdown_timeout of {patience}; they were returned to the queue"
             );
             Err(refused(Code::WorkFailed, sentence))
         }
-        StopCause::ToGo => Ok(Code::Done),
+        StopCause::Signalled | StopCause::Drained { .. } => Ok(Code::Done),
         StopCause::StoreGone(error) => Err(refusal(error)),
         StopCause::Nothing | StopCause::WithoutSupervisor => {
             Err(refused(Code::WorkFailed, "the node stopped unexpectedly; restart it"))
@@ -116,6 +132,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let resources = Resources::default().with(supervisor.clone()).with(mark_of(place.url()));
     let mut pools = pools::build(&config.pools, &resources)?;
     make_room(pools.iter().map(|pool| pool.size.max).sum())?;
+    let bound = api::bind(plan).await?;
     let store = store::open(place).await?;
     sandbox::prove_all(&config.pools, &resources).await?;
     let replaced = pools::complete(&mut pools, &config.pools, &store, place.bounds(), &resources).await?;
@@ -123,6 +140,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let plain = NodeConfig {
         take_over: *take_over,
         presence: announced,
+        metrics: bound.metrics(),
         ..NodeConfig::new(name.clone(), Vec::new())
     };
     let node = NodeService::start(config, pools, Arc::clone(&store), &resources, plain).await?;
@@ -138,7 +156,7 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     let leftovers = Leftovers::new(&config.pools, place.url());
     services.started(LeftoverService::start(leftovers, Arc::clone(&store)));
     services.started(JobService::start(JobServer {
-        store,
+        store: Arc::clone(&store),
         node: handle.clone(),
         supervisor: supervisor.clone(),
         patience: config.shutdown_timeout,
@@ -148,7 +166,20 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
         commands: config.jobs,
         place: place.clone(),
     }));
-    Ok(UpNode { node: handle, supervisor, presence })
+    let api = match bound {
+        ApiStart::Serve(bound) => {
+            let (service, address) =
+                ApiService::start(plan, bound, Arc::clone(&store), &handle, &supervisor)?;
+            services.started(service);
+            Some(address)
+        }
+        ApiStart::Taken => {
+            api::name_holder(store.as_ref()).await;
+            None
+        }
+        ApiStart::None => None,
+    };
+    Ok(UpNode { node: handle, supervisor, api, presence })
 }
 
 /// Stops all services. A second signal kills running attempts; a third one exits immediately.

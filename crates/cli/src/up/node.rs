@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use ostler_config::Resources;
 use ostler_exec::LivenessHolder;
 use ostler_process::supervisor::Supervisor;
-use ostler_runtime::{Drained, Node, NodeConfig, NodeDeps, NodeHandle, NodeState, PoolConfig, StartError};
+use ostler_runtime::{
+    DrainWait, Drained, Node, NodeConfig, NodeDeps, NodeHandle, NodeState, PoolConfig, StartError,
+};
 use ostler_store::{Error, Store, SystemClock};
 
 use super::presence::Watcher;
@@ -70,7 +72,13 @@ impl Service for NodeService {
 
 /// Why a node stops.
 pub(super) enum StopCause {
-    ToGo,
+    /// A signal.
+    Signalled,
+    /// A drain command, which was not taken back.
+    Drained {
+        /// What is left of the time that running tasks have.
+        left: Duration,
+    },
     /// The node stopped without a request.
     Nothing,
     /// The supervisor is gone, so no child can be started.
@@ -79,19 +87,29 @@ pub(super) enum StopCause {
     StoreGone(Error),
 }
 
-/// Waits until the node is asked to drain, or stops.
-pub(super) async fn follow(node: &NodeHandle, mut presence: Option<&mut Watcher>) -> StopCause {
+/// Waits until the node stops, or has been asked to drain and runs nothing any more. Running tasks have `patience`, and until then the
+/// drain can be taken back.
+pub(super) async fn follow(
+    node: &NodeHandle,
+    mut presence: Option<&mut Watcher>,
+    patience: Duration,
+) -> StopCause {
     let mut state = node.state();
     loop {
         // A timeout and a change are handled alike.
         let _ = tokio::time::timeout(LOOK, state.changed()).await;
-        match *state.borrow_and_update() {
+        // The lock of the state is not held while waiting.
+        let now = *state.borrow_and_update();
+        match now {
             NodeState::Draining => {
                 if let Some(error) = node.store_health().gone() {
                     return StopCause::StoreGone(error);
                 }
                 say("drain requested");
-                return StopCause::ToGo;
+                match node.drained(patience).await {
+                    DrainWait::Over { left } => return StopCause::Drained { left },
+                    DrainWait::TakenBack => {}
+                }
             }
             NodeState::Ended => return StopCause::Nothing,
             NodeState::Fenced | NodeState::Running => {}

@@ -190,8 +190,13 @@ fn what_it_cannot_be_built_without_is_named() {
 async fn its_findings_and_missing_programs_are_the_doctors_too() {
     let config = read("greeting = \"hello!\"").expect("it is valid");
     assert_eq!(config.pools[0].findings().len(), 1, "a check of the file examines no machine");
-    let subject =
-        Subject { store: None, config: Some(Ok(config)), containment: None, clock: Arc::new(SystemClock) };
+    let subject = Subject {
+        store: None,
+        config: Some(Ok(config)),
+        containment: None,
+        threads: None,
+        clock: Arc::new(SystemClock),
+    };
     let found = examine(subject).await;
     let told: Vec<(&str, Severity)> = found.iter().map(|finding| (finding.code, finding.severity)).collect();
     let [error, warning] = [Severity::Error, Severity::Warning];

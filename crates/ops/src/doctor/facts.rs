@@ -33,8 +33,22 @@ pub struct DoctorFacts {
     pub containment: Option<Result<ContainedBy, String>>,
     /// Whether presence works, if it is configured.
     pub presence: Option<PresenceFacts>,
+    /// The threads that the environment asks for, or why it cannot be followed; `None` if it does not matter here.
+    pub threads: Option<Result<ThreadFacts, String>>,
     /// What is kept on this machine for tasks that are gone, because something is in the way of its removal.
     pub leftovers: Vec<KeptLeftover>,
+}
+
+/// The threads of a program whose work runs on threads and which sets nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadFacts {
+    pub threads: usize,
+    /// The variable that sets them; `None`: one for each core.
+    pub threads_from: Option<&'static str>,
+    /// The maximum of running and queued work.
+    pub most: usize,
+    /// The variable that sets it; `None`: ten for each thread.
+    pub most_from: Option<&'static str>,
 }
 
 /// Something that was kept for a task that is gone.

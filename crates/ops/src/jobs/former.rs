@@ -28,7 +28,7 @@ pub enum FormerRuns {
 /// The job to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChosenJob {
-    /// A new one. If it supersedes an unfinished one, that is said.
+    /// A new one. It names the unfinished one that it supersedes, if there is one.
     New(JobId, Option<Superseded>),
     /// The job of an earlier run, and how many of its failed and cancelled items run again.
     Resumed { found: Box<JobRecord>, again: usize },

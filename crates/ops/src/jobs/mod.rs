@@ -1,9 +1,10 @@
 //! Jobs: batches of tasks from one template. [`find()`] them by id or name, [`manage`] them as a whole; [`results`] has the results of
 //! their items.
 //!
-//! [`plan`] makes one from a template and items, and [`former`] finds its earlier run, by the fingerprint. The first items may be a
+//! [`create`] makes one for a running node. [`plan`] makes one from a template and items, and [`former`] finds its earlier run, by the fingerprint. The first items may be a
 //! [`pilot`], and a [`synthesis`] the last task.
 
+pub mod create;
 mod find;
 mod fingerprint;
 pub mod former;

@@ -19,6 +19,7 @@ fn facts(world: &World, look: StoreLook) -> DoctorFacts {
         config: None,
         containment: None,
         presence: None,
+        threads: None,
         leftovers: Vec::new(),
     }
 }

@@ -1,12 +1,16 @@
 //! Commands to nodes: drain, resize, and recycle with its bounded wait.
 
 use ostler_core::{SessionId, WorkerState};
-use ostler_ops::nodes::{ResizeRequest, drain, resize};
-use ostler_ops::recycle::{MAX_REPLY, WorkersToRecycle, recycle};
+use ostler_ops::nodes::{ResizeRequest, drain, resize, resume};
+use ostler_ops::recycle::{WorkersToRecycle, recycle};
+use ostler_ops::reply::MAX_REPLY;
 use ostler_ops::{Missing, OpsError, Refusal, Unsuccessful};
 use ostler_store::Store as _;
 use ostler_store::calls::Renewed;
-use ostler_store::node_commands::{NodeCommand, NumberedCommand, Reply};
+use ostler_store::node_commands::{
+    NodeAnswer, NodeCommand, NumberedCommand, RecycleAnswer, Reply, ResumeAnswer,
+};
+use ostler_wire::action::NodeResumption;
 use tokio::time::Instant;
 
 use crate::world::World;
@@ -59,10 +63,11 @@ async fn a_pool_is_resized_on_every_node_that_has_settings_or_workers_for_it() {
 }
 
 /// Replies to the last command of a node, once it has come.
-async fn reply(world: &World, node: SessionId, answer: impl Fn(u64) -> Reply) {
+async fn reply(world: &World, node: SessionId, answer: NodeAnswer) {
     loop {
         if let Some(command) = commands(world, node).await.last() {
-            world.store.reply(node, answer(command.number)).await.expect("it is recorded");
+            let reply = Reply { number: command.number, answer };
+            world.store.reply(node, reply).await.expect("it is recorded");
             return;
         }
         tokio::task::yield_now().await;
@@ -76,16 +81,42 @@ async fn the_reply_of_the_node_decides_what_became_of_a_worker() {
     let workers = world.workers(node, "shell", &[WorkerState::Idle, WorkerState::Busy]).await;
     let ids: Vec<_> = workers.iter().map(|worker| worker.id).collect();
     let one = WorkersToRecycle::Worker(format!("w-{}", ids[0]));
-    let gone = |number| Reply { number, recycled: vec![ids[0]], busy: Vec::new() };
+    let gone = NodeAnswer::Recycle(RecycleAnswer { recycled: vec![ids[0]], busy: Vec::new() });
     let (done, ()) = tokio::join!(recycle(world.store(), &one), reply(&world, node, gone));
     assert_eq!(done.expect("it is replaced").recycled, [ids[0].to_string()]);
 
     let other = world.node("bert", "{}").await;
     let busy_worker = world.workers(other, "films", &[WorkerState::Busy]).await[0].id;
-    let busy = |number| Reply { number, recycled: Vec::new(), busy: vec![busy_worker] };
+    let busy = NodeAnswer::Recycle(RecycleAnswer { recycled: Vec::new(), busy: vec![busy_worker] });
     let by_name = WorkersToRecycle::Worker("films-100".to_owned());
     let (refused, ()) = tokio::join!(recycle(world.store(), &by_name), reply(&world, other, busy));
     assert_eq!(refused.map(|view| view.busy), Err(Unsuccessful::WorkerBusy(busy_worker).into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reply_of_the_node_decides_what_became_of_its_drain() {
+    for (answer, expected) in [
+        (ResumeAnswer::Resumed, Some(NodeResumption::Resumed)),
+        (ResumeAnswer::NotDraining, Some(NodeResumption::NotDraining)),
+        (ResumeAnswer::Stopping, None),
+    ] {
+        let world = World::new();
+        let node = world.node("anna", "{}").await;
+        let answer = NodeAnswer::Resume(answer);
+        let (resumed, ()) = tokio::join!(resume(world.store(), "anna"), reply(&world, node, answer));
+        assert_eq!(commands(&world, node).await[0].command, NodeCommand::Resume);
+        match expected {
+            Some(result) => {
+                assert_eq!(resumed.map(|view| (view.node, view.result)), Ok((node.to_string(), result)));
+            }
+            None => assert_eq!(resumed, Err(Unsuccessful::NodeStopping(node).into())),
+        }
+    }
+    let world = World::new();
+    assert_eq!(resume(world.store(), "bert").await, Err(Missing::Node("bert".to_owned()).into()));
+    let node = world.node("anna", "{}").await;
+    let silent = resume(world.store(), "anna").await;
+    assert_eq!(silent, Err(Unsuccessful::NoReply { node, waited: MAX_REPLY }.into()));
 }
 
 #[tokio::test(start_paused = true)]

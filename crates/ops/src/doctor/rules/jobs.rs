@@ -7,7 +7,7 @@ use ostler_store::jobs::JobRecord;
 pub(super) use ostler_store::jobs::job_of as of_queue;
 use ostler_store::views::Survey;
 
-use super::tasks::{counted, most_often};
+use super::tasks::{counted, most_often, often};
 use super::{Finding, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};
 use crate::jobs::pilot::APPROVALS;
@@ -57,8 +57,9 @@ fn unfinished(survey: &Survey, record: &JobRecord) -> Option<Finding> {
 fn failed_items(failed: &[&Task], sample: &Sample) -> Option<Finding> {
     let (reason, times) = most_often(failed)?;
     let sentence = format!(
-        "{} of jobs; most often ({times}): \"{}\"",
+        "{} of jobs{}: \"{}\"",
         counted(failed.len(), sample, "has failed for good: an item", "have failed for good: items"),
+        often(failed.len(), times),
         visible(&reason)
     );
     let advice = "See ostler job ls and ostler job show JOB. To retry them, run the same \"ostler map\" command again; when they are \

@@ -13,6 +13,7 @@ mod schedules;
 mod server;
 mod store;
 mod tasks;
+mod threads;
 mod workers;
 
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub fn findings(facts: &DoctorFacts) -> Vec<Finding> {
     found.extend(clock::findings(facts));
     found.extend(config::findings(facts));
     found.extend(facts.presence.as_ref().map(presence::finding));
+    found.extend(facts.threads.as_ref().map(threads::finding));
     found.extend(facts.leftovers.iter().map(leftovers::finding));
     if let Some(seen) = seen(facts) {
         found.extend(nodes::findings(seen));

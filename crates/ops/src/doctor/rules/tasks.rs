@@ -55,11 +55,17 @@ pub(super) fn most_often(failed: &[&Task]) -> Option<(String, usize)> {
     reasons.into_iter().max_by_key(|(_, times)| *times)
 }
 
+/// How often the most frequent failure occurred, if there are others.
+pub(super) fn often(failed: usize, times: usize) -> String {
+    if times == failed { String::new() } else { format!("; most often ({times})") }
+}
+
 fn dead_letters(failed: &[&Task], sample: &Sample) -> Option<Finding> {
     let (reason, times) = most_often(failed)?;
     let sentence = format!(
-        "{}; most often ({times}): \"{}\"",
+        "{}{}: \"{}\"",
         counted(failed.len(), sample, "has failed for good", "have failed for good"),
+        often(failed.len(), times),
         visible(&reason)
     );
     let advice = format!(

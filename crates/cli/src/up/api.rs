@@ -1,0 +1,234 @@
+//! The HTTP API, as a service of the node: which address, which tokens, and the parts of the node that it shows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use ostler_exec::ThreadEnvironment;
+use ostler_process::supervisor::Supervisor;
+use ostler_runtime::{Drained, MetricsService, NodeHandle, NodeState};
+use ostler_server::{
+    Audit, BoundSocket, Examiner, ListenAddress, ListenError, ReadinessProbe, Server, ServerParts, Tokens,
+};
+use ostler_store::{Store, SystemClock};
+use ostler_wire::system::FindingView;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::NodePlan;
+use super::metrics::CountersOfNode;
+use super::service::Service;
+use crate::config::{Config, Listen, StoreUrl};
+use crate::doctor::{Subject, examine};
+use crate::exit::{Code, refused, say};
+use crate::leftovers::mark_of;
+use crate::store_location::state_folder;
+
+/// The variable that has the full token of a start.
+const TOKEN: &str = "OSTLER_TOKEN";
+/// How long the process that has the address may take to say who it is.
+const MAX_ANSWER: Duration = Duration::from_millis(500);
+/// Bytes of its answer.
+const MAX_ANSWER_BYTES: u64 = 16 * 1024;
+/// How long requests under way may take when the node stops.
+const MAX_STOP: Duration = Duration::from_secs(5);
+
+pub(super) struct ApiService(Server);
+
+#[async_trait]
+impl Service for ApiService {
+    /// It is stopped first: streams are closed, and their readers go on at another node.
+    async fn stop(self: Box<Self>, patience: Duration) -> Drained {
+        self.0.stop(patience.min(MAX_STOP)).await;
+        Drained::default()
+    }
+}
+
+/// Where the API listens.
+pub(crate) struct ApiAddress {
+    pub(crate) listen: String,
+    /// The file with the tokens; `None`: the token is in the environment.
+    pub(crate) tokens: Option<PathBuf>,
+}
+
+/// Whether a node has an API.
+pub(super) enum ApiStart {
+    Serve(BoundSocket),
+    /// Another process has the usual address.
+    Taken,
+    None,
+}
+
+impl ApiStart {
+    /// Whether metrics will be served.
+    pub(super) const fn metrics(&self) -> MetricsService {
+        match self {
+            Self::Serve(_) => MetricsService::Served,
+            Self::Taken | Self::None => MetricsService::Absent,
+        }
+    }
+}
+
+/// Binds the address before anything else is started, so that one that is taken refuses the start.
+pub(super) async fn bind(plan: &NodePlan) -> anyhow::Result<ApiStart> {
+    let api = &plan.config.api;
+    let (address, explicit) = match &api.listen {
+        Listen::Nowhere => return Ok(ApiStart::None),
+        Listen::Usual => (ListenAddress::usual(), false),
+        Listen::At(address) => (address.clone(), true),
+    };
+    if !address.is_local() && api.hosts.is_empty() && api.public_url.is_none() {
+        return Err(refused(Code::BadInput, format!("listen: {}", ListenError::Hosts(address))));
+    }
+    if beside(plan.place.url(), "token").is_err() {
+        let sentence =
+            "the HTTP API keeps its tokens and its audit in your state folder: set XDG_STATE_HOME or HOME";
+        if explicit {
+            return Err(refused(Code::BadInput, sentence));
+        }
+        say(&format!("no HTTP API: {sentence}"));
+        return Ok(ApiStart::None);
+    }
+    match address.bind().await {
+        Ok(bound) => Ok(ApiStart::Serve(bound)),
+        Err(ListenError::Taken(_)) if !explicit => Ok(ApiStart::Taken),
+        Err(error) => Err(refused(Code::BadInput, format!("listen: {error}"))),
+    }
+}
+
+impl ApiService {
+    pub(super) fn start(
+        plan: &NodePlan,
+        bound: BoundSocket,
+        store: Arc<dyn Store>,
+        node: &NodeHandle,
+        supervisor: &Supervisor,
+    ) -> anyhow::Result<(Self, ApiAddress)> {
+        let config = &plan.config;
+        let (tokens, file) = tokens(plan.place.url())?;
+        let audit = beside(plan.place.url(), "audit.jsonl")?;
+        let audit = Audit::open(&audit).with_context(|| format!("cannot open {}", audit.display()))?;
+        let parts = ServerParts {
+            store,
+            clock: Arc::new(SystemClock),
+            ids: ostler::ids().context("cannot get random bytes from the system")?,
+            bounds: plan.place.bounds(),
+            keep: config.keep,
+            strays: config.strays,
+            tokens,
+            audit,
+            examiner: Arc::new(NodeExaminer {
+                store: plan.place.url().clone(),
+                config: config.clone(),
+                supervisor: supervisor.clone(),
+            }),
+            readiness: Arc::new(NodeReadiness(node.clone())),
+            counters: Arc::new(CountersOfNode { name: plan.name.clone(), node: node.clone() }),
+            metrics: config.api.metrics,
+            node: node.session().to_string(),
+            hosts: config.api.hosts.clone(),
+            base_path: config.api.base_path.clone(),
+            public_url: config.api.public_url.clone(),
+            trusted_proxies: config.api.trusted_proxies.clone(),
+        };
+        let server = Server::start(parts, bound)
+            .map_err(|error| refused(Code::BadInput, format!("listen: {error}")))?;
+        let address = ApiAddress { listen: server.address().to_string(), tokens: file };
+        Ok((Self(server), address))
+    }
+}
+
+fn tokens(store: &StoreUrl) -> anyhow::Result<(Tokens, Option<PathBuf>)> {
+    let wrong = |error: ostler_server::TokenError| refused(Code::BadInput, error.to_string());
+    match std::env::var(TOKEN) {
+        Ok(token) if !token.is_empty() => Ok((Tokens::one(&token).map_err(wrong)?, None)),
+        Ok(_) | Err(_) => {
+            let path = beside(store, "token")?;
+            Ok((Tokens::file(&path).map_err(wrong)?, Some(path)))
+        }
+    }
+}
+
+/// A file beside the store; for a store on a server, in the user's state folder.
+fn beside(store: &StoreUrl, ending: &str) -> anyhow::Result<PathBuf> {
+    match store {
+        StoreUrl::Sqlite(path) => {
+            let mut name = path.clone().into_os_string();
+            name.push(format!(".{ending}"));
+            Ok(name.into())
+        }
+        StoreUrl::Postgres(_) => {
+            let folder = state_folder()?;
+            Ok(folder.join(format!("api-{}.{ending}", mark_of(store).0)))
+        }
+    }
+}
+
+/// Says who has the usual address.
+pub(super) async fn name_holder(store: &dyn Store) {
+    let address = ListenAddress::usual();
+    let session = tokio::time::timeout(MAX_ANSWER, ask(&address)).await.ok().flatten();
+    let holder = match &session {
+        None => "another program".to_owned(),
+        Some(session) => {
+            let nodes = store.survey().await.map(|survey| survey.nodes).unwrap_or_default();
+            let known = nodes.iter().find(|node| node.session.to_string() == *session);
+            known.map_or_else(
+                || format!("node {session} of another store"),
+                |node| format!("node \"{}\" (process {})", node.name, node.pid),
+            )
+        }
+    };
+    say(&format!(
+        "no HTTP API: {address} is taken by {holder}; to have one here too, set listen to another address"
+    ));
+}
+
+/// The session of the node that listens there.
+async fn ask(address: &ListenAddress) -> Option<String> {
+    let ListenAddress::Tcp(socket) = address else { return None };
+    let mut stream = tokio::net::TcpStream::connect(socket).await.ok()?;
+    let request = format!("GET /health HTTP/1.1\r\nHost: {socket}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await.ok()?;
+    let body: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+    body.get("service").filter(|service| *service == "ostler")?;
+    Some(body.get("node")?.as_str()?.to_owned())
+}
+
+/// `ostler doctor`, for this node.
+struct NodeExaminer {
+    store: StoreUrl,
+    config: Config,
+    supervisor: Supervisor,
+}
+
+#[async_trait]
+impl Examiner for NodeExaminer {
+    async fn examine(&self) -> Vec<FindingView> {
+        examine(Subject {
+            store: Some(self.store.clone()),
+            config: Some(Ok(self.config.clone())),
+            containment: Some(Ok(self.supervisor.containment())),
+            threads: Some(ThreadEnvironment::here()),
+            clock: Arc::new(SystemClock),
+        })
+        .await
+    }
+}
+
+struct NodeReadiness(NodeHandle);
+
+impl ReadinessProbe for NodeReadiness {
+    fn trouble(&self) -> Option<String> {
+        let state = *self.0.state().borrow();
+        match state {
+            NodeState::Running => None,
+            NodeState::Draining => Some("the node is draining".to_owned()),
+            NodeState::Fenced => Some("the node has lost its lease, and rejoins".to_owned()),
+            NodeState::Ended => Some("the node has ended".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Headers of every answer: Content-Security-Policy with Trusted Types, and the others that keep a browser from guessing and sharing.
+
+use hyper::HeaderMap;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+
+/// The policy of every answer, errors included. No inline script, no style attribute, nothing from elsewhere.
+pub const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// What an output file may do in a browser: nothing.
+pub(crate) const SANDBOX: &str = "default-src 'none'; sandbox";
+
+const OTHERS: [(HeaderName, &str); 5] = [
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (CACHE_CONTROL, "no-store"),
+];
+
+/// Adds the headers of every answer. One that an operation has set stays.
+pub(crate) fn protect(headers: &mut HeaderMap) {
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(CSP));
+    for (name, value) in OTHERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}

@@ -1,0 +1,95 @@
+//! Actions on many tasks: the preview counts, later matches are not touched, and an interrupted action does the rest when it is repeated.
+
+use std::sync::Arc;
+
+use ostler_testkit::MAX_WAIT;
+use serde_json::{Value, json};
+
+use crate::world::{QUEUE, World};
+
+const MANY: usize = 6_000;
+
+fn start(cutoff: &Value) -> String {
+    json!({"action": "replay", "filter": {"queue": QUEUE}, "cutoff": cutoff}).to_string()
+}
+
+async fn preview(world: &World) -> Value {
+    let body = json!({"action": "replay", "filter": {"queue": QUEUE}, "preview": true}).to_string();
+    world.post("/api/v1/tasks/actions", &body).await.is(200).json()
+}
+
+async fn until_over(world: &World, id: &str) -> Value {
+    let over = async {
+        loop {
+            let progress = world.get(&format!("/api/v1/tasks/actions/{id}")).await.is(200).json();
+            if progress["state"] != "running" {
+                return progress;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, over).await.expect("it ends")
+}
+
+fn replays(stats: &Value) -> u64 {
+    stats["totals"]["replayed"].as_u64().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once() {
+    let world = World::new().await;
+    world.enqueue(MANY).await;
+    world.fail(MANY).await;
+    let seen = preview(&world).await;
+    assert_eq!(seen["tasks"], MANY);
+    // These begin to match after the preview.
+    world.enqueue(50).await;
+    world.fail(50).await;
+    let begun = world.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202).json();
+    let id = begun["id"].as_str().expect("an id").to_owned();
+    let stopped = world.post(&format!("/api/v1/tasks/actions/{id}/stop"), "").await;
+    stopped.is(200);
+    let progress = until_over(&world, &id).await;
+    // It stops between two batches, unless it was over already.
+    assert!(["stopped", "done"].contains(&progress["state"].as_str().expect("a state")), "{progress}");
+    // Those that were replayed fail again, and still they are not replayed twice.
+    let done = progress["done"].as_u64().expect("a number") as usize;
+    if done > 0 {
+        world.fail(done).await;
+    }
+    // Another server, as after a restart, does not know the action and does the rest.
+    let later = World::beside(Arc::clone(&world.files)).await;
+    later.get(&format!("/api/v1/tasks/actions/{id}")).await.is(404);
+    let again = later.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202).json();
+    assert_eq!(again["id"], id.as_str(), "the same action, filter and cut-off");
+    let rest = until_over(&later, &id).await;
+    assert_eq!(
+        (&rest["state"], rest["done"].as_u64().expect("a number") as usize),
+        (&json!("done"), MANY - done)
+    );
+    let stats = later.get("/api/v1/stats").await.json();
+    assert_eq!(replays(&stats), MANY as u64, "each once: {stats}");
+    // A third time there is nothing left.
+    let third = World::beside(Arc::clone(&world.files)).await;
+    third.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202);
+    assert_eq!(until_over(&third, &id).await["done"], 0);
+    let audit = later.get("/api/v1/audit").await.json();
+    assert_eq!(audit.as_array().map(Vec::len), Some(1), "one record: {audit}");
+    assert_eq!(audit[0]["result"]["tasks"], MANY - done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_preview_or_a_condition_nothing_is_touched() {
+    let world = World::new().await;
+    world.enqueue(3).await;
+    for (body, field) in [
+        (json!({"action": "cancel", "filter": {}, "preview": true}), "filter"),
+        (json!({"action": "cancel", "filter": {"queue": QUEUE}}), "cutoff"),
+        (json!({"action": "cancel", "filter": {"queue": QUEUE}, "cutoff": "2999-01-01T00:00:00Z"}), "cutoff"),
+        (json!({"action": "burn", "filter": {"queue": QUEUE}, "preview": true}), "action"),
+    ] {
+        let reply = world.post("/api/v1/tasks/actions", &body.to_string()).await;
+        assert_eq!(reply.is(400).json()["error"]["details"]["field"], field, "{}", reply.body);
+    }
+    assert_eq!(world.get("/api/v1/stats").await.json()["tasks"]["queued"], 3);
+}

@@ -1,0 +1,71 @@
+//! Logging in: a link works once, sessions end with their token, and wrong tokens are slowed and counted.
+
+use std::time::{Duration, Instant};
+
+use ostler_testkit::MAX_WAIT;
+use serde_json::json;
+
+use crate::world::{FULL, READ, World};
+
+async fn log_in(world: &World, text: &str) -> crate::world::Reply {
+    let body = json!({ "token": text }).to_string();
+    world.client().await.ask("POST", "/login", &[("sec-fetch-site", "same-origin")], &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_opens_one_session_which_ends_with_its_token() {
+    let world = World::new().await;
+    let made = world.post("/api/v1/login-links", "").await.is(200).json();
+    let text = made["token"].as_str().expect("a text");
+    assert!(made["path"].as_str().is_some_and(|path| path.starts_with("/ostler/login#")), "{made}");
+    let first = log_in(&world, text).await;
+    let cookie = first.is(200).header("set-cookie").expect("a cookie").to_owned();
+    let port = world.address.rsplit(':').next().expect("a port");
+    assert!(cookie.starts_with(&format!("ostler-{port}=")), "{cookie}");
+    for part in ["HttpOnly", "SameSite=Lax", "Path=/ostler", "Secure"] {
+        assert!(cookie.contains(part), "{part}: {cookie}");
+    }
+    log_in(&world, text).await.is(401);
+    log_in(&world, "guessed").await.is(401);
+    let pair = cookie.split(';').next().expect("a pair");
+    let mut client = world.client().await;
+    client.ask("GET", "/api/v1/session", &[("cookie", pair)], "").await.is(200);
+    // A cookie alone changes nothing without the word of the browser that the page is ours.
+    let blind = client.ask("POST", "/api/v1/queues/q/pause", &[("cookie", pair)], "{}").await;
+    assert_eq!(blind.status, 403);
+    let ours = [("cookie", pair), ("sec-fetch-site", "same-origin")];
+    client.ask("POST", "/api/v1/queues/q/pause", &ours, "{}").await.is(200);
+    // The token is replaced in its file: the session ends within a second.
+    let file = world.files.folder().join("tokens");
+    std::fs::write(&file, format!("owner full another-token-of-tests\nviewer read {READ}\n"))
+        .expect("it is written");
+    let began = Instant::now();
+    while client.ask("GET", "/api/v1/session", &[("cookie", pair)], "").await.status == 200 {
+        assert!(began.elapsed() < MAX_WAIT, "it ends");
+        tokio::task::yield_now().await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let old = client.ask("GET", "/api/v1/session", &[("authorization", &format!("Bearer {FULL}"))], "").await;
+    assert_eq!(old.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let began = Instant::now();
+    for _ in 0..3 {
+        let reply =
+            client.ask("GET", "/api/v1/stats", &[("authorization", "Bearer not-the-right-token")], "").await;
+        assert_eq!((reply.status, reply.code().as_str()), (401, "unauthorized"));
+    }
+    assert!(began.elapsed() >= Duration::from_millis(100 + 200 + 400), "{:?}", began.elapsed());
+    let path = world.files.folder().join("open-tokens");
+    let tokens = ostler_server::Tokens::file(&path);
+    tokens.expect("they are created");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is changed");
+    assert!(ostler_server::Tokens::file(&path).is_err_and(|error| error.to_string().contains("chmod 600")));
+}

@@ -1,0 +1,12 @@
+//! Tests of the server over real sockets, on a real store. Tests of the program run the same over PostgreSQL.
+
+mod bulk;
+mod documents;
+mod live;
+mod login;
+mod matrix;
+mod metrics;
+mod openmetrics;
+mod reads;
+mod submit;
+mod world;

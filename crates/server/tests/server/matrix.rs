@@ -1,0 +1,302 @@
+//! Every operation, method, credential, Host, Origin and Fetch Metadata, generated from the table: each cell as the rules say.
+
+use ostler_server::operations::{Answers, Credentials, OPERATIONS, Operation, OperationEffect};
+use ostler_server::{
+    Access, AllowedCaller, ApiRefusal, CSP, Caller, Credential, Guard, GuardPolicy, MetricsAccess,
+    RequestFacts,
+};
+
+use crate::world::{Client, FULL, READ, World};
+
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "TRACE"];
+const SITES: [Option<&str>; 5] =
+    [None, Some("same-origin"), Some("same-site"), Some("cross-site"), Some("none")];
+const OURS: &str = "http://127.0.0.1:7700";
+const ORIGINS: [Option<&str>; 5] =
+    [None, Some(OURS), Some("http://evil.test"), Some("null"), Some("http://127.0.0.1:9999")];
+const HOSTS: [Option<&str>; 4] =
+    [Some("127.0.0.1:7700"), Some("evil.test:7700"), Some("127.0.0.1:9999"), None];
+
+fn guard() -> Guard {
+    Guard {
+        policy: GuardPolicy {
+            hosts: ["127.0.0.1:7700", "localhost:7700", "[::1]:7700"].map(str::to_owned).to_vec(),
+            origins: vec![OURS.to_owned()],
+            ..GuardPolicy::default()
+        },
+    }
+}
+
+fn credentials() -> [Credential; 6] {
+    let caller = |access| Caller { name: "t".to_owned(), access };
+    [
+        Credential::None,
+        Credential::Wrong,
+        Credential::Bearer(caller(Access::Read)),
+        Credential::Bearer(caller(Access::Full)),
+        Credential::Cookie(caller(Access::Full)),
+        Credential::Both(caller(Access::Full)),
+    ]
+}
+
+/// The rules once more, in the words of the page about security.
+fn expected(
+    operation: &Operation,
+    host: Option<&str>,
+    origin: Option<&str>,
+    site: Option<&str>,
+    navigates: bool,
+    credential: &Credential,
+) -> Result<(), ApiRefusal> {
+    if host != HOSTS[0] {
+        return Err(ApiRefusal::Misdirected);
+    }
+    if origin.is_some() && origin != Some(OURS) {
+        return Err(ApiRefusal::CrossSite);
+    }
+    let (bearer_alone, has_cookie) = match credential {
+        Credential::Bearer(_) => (true, false),
+        Credential::Cookie(_) | Credential::Both(_) => (false, true),
+        Credential::None | Credential::Wrong => (false, false),
+    };
+    let changes = operation.effect == OperationEffect::Change;
+    let from_elsewhere = matches!(site, Some("same-site" | "cross-site"));
+    if changes && site != Some("same-origin") && !bearer_alone && (has_cookie || site.is_some()) {
+        return Err(ApiRefusal::CrossSite);
+    }
+    if !changes && from_elsewhere && !navigates {
+        return Err(ApiRefusal::CrossSite);
+    }
+    if operation.credentials == Credentials::NotNeeded {
+        return Ok(());
+    }
+    match credential {
+        Credential::None | Credential::Wrong => Err(ApiRefusal::Unauthorized),
+        Credential::Cookie(_) if operation.credentials == Credentials::Token => Err(ApiRefusal::Unauthorized),
+        Credential::Bearer(caller) | Credential::Cookie(caller) | Credential::Both(caller) => {
+            if changes && caller.access == Access::Read { Err(ApiRefusal::ReadOnly) } else { Ok(()) }
+        }
+    }
+}
+
+/// The cells in which a guard differs from the rules, and the number of all cells.
+fn differences(guard: &Guard) -> (Vec<String>, usize) {
+    let (mut wrong, mut cells) = (Vec::new(), 0);
+    for operation in OPERATIONS {
+        for host in HOSTS {
+            for origin in ORIGINS {
+                for fetch_site in SITES {
+                    for navigates in [false, true] {
+                        for credential in &credentials() {
+                            let facts = RequestFacts {
+                                host,
+                                origin,
+                                fetch_site,
+                                fetch_mode: navigates.then_some("navigate"),
+                                fetch_dest: navigates.then_some("document"),
+                            };
+                            let is =
+                                guard.admit(operation, &facts, credential).map(|allowed| match allowed {
+                                    AllowedCaller::Anyone | AllowedCaller::By(_) => (),
+                                });
+                            let must = expected(operation, host, origin, fetch_site, navigates, credential);
+                            if is != must {
+                                wrong.push(format!("{} {facts:?} {credential:?}: {is:?}", operation.id));
+                            }
+                            cells += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    (wrong, cells)
+}
+
+#[test]
+fn every_cell_of_the_matrix_is_as_the_rules_say() {
+    let (wrong, cells) = differences(&guard());
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(cells > 80_000, "{cells} cells");
+}
+
+#[test]
+fn a_guard_that_is_switched_off_is_noticed() {
+    let anywhere = GuardPolicy { hosts: Vec::new(), ..guard().policy };
+    let mut foreign = guard().policy;
+    foreign.origins.extend(["http://evil.test".to_owned(), "null".to_owned()]);
+    let mut rebound = guard().policy;
+    rebound.hosts.push("evil.test:7700".to_owned());
+    for policy in [anywhere, foreign, rebound] {
+        let (wrong, _) = differences(&Guard { policy });
+        assert!(wrong.len() > 1_000, "{} cells differ", wrong.len());
+    }
+}
+
+#[test]
+fn open_metrics_open_nothing_else() {
+    let open = GuardPolicy { metrics: MetricsAccess::Open, ..guard().policy };
+    let (wrong, _) = differences(&Guard { policy: open });
+    assert!(!wrong.is_empty() && wrong.iter().all(|cell| cell.starts_with("metrics ")), "{wrong:?}");
+    assert!(
+        wrong.iter().all(|cell| cell.ends_with("None: Ok(())") || cell.ends_with("Wrong: Ok(())")),
+        "{wrong:?}"
+    );
+}
+
+/// The path of an operation, with names of things that do not exist.
+fn path(operation: &Operation) -> String {
+    let part = |part: &str| match part {
+        "{id}" => "01JC8Z0Q4M9T7N3V5X1B2D6F8H".to_owned(),
+        "{*path}" => "a/b".to_owned(),
+        part if part.starts_with('{') => "absent".to_owned(),
+        part => part.to_owned(),
+    };
+    operation.path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// Whether a request came through to its operation.
+fn came_through(status: u16, code: &str) -> bool {
+    !matches!(status, 401 | 403 | 405 | 421) && code != "nothing"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_a_socket_each_route_has_its_methods_its_credentials_and_its_headers() {
+    let world = World::new().await;
+    let link = world.server().login_text().expect("a link");
+    let logged_in = world.post("/login", &format!("{{\"token\":\"{link}\"}}")).await;
+    let cookie = logged_in
+        .is(200)
+        .header("set-cookie")
+        .expect("a cookie")
+        .split(';')
+        .next()
+        .expect("a pair")
+        .to_owned();
+    let (full, read) = (format!("Bearer {FULL}"), format!("Bearer {READ}"));
+    let creds: [(&str, Vec<(&str, &str)>); 4] = [
+        ("nothing", vec![]),
+        ("read", vec![("authorization", read.as_str())]),
+        ("full", vec![("authorization", full.as_str())]),
+        ("cookie", vec![("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")]),
+    ];
+    let mut client = world.client().await;
+    let mut requests = 0;
+    for operation in OPERATIONS.iter().filter(|operation| operation.id != "logout") {
+        let same_path = |method: &str| {
+            OPERATIONS.iter().find(|other| other.path == operation.path && other.method.name() == method)
+        };
+        for method in METHODS {
+            for (name, headers) in &creds {
+                let host = world.address.clone();
+                let mut all = vec![("host", host.as_str())];
+                all.extend(headers);
+                client.raw(method, &path(operation), &all, "").await;
+                let reply = client.head().await;
+                let must = match same_path(method) {
+                    None => 405,
+                    Some(known) if known.credentials != Credentials::NotNeeded && *name == "nothing" => 401,
+                    Some(known) if known.credentials == Credentials::Token && *name == "cookie" => 401,
+                    Some(known)
+                        if known.effect == OperationEffect::Change
+                            && known.credentials != Credentials::NotNeeded
+                            && *name == "read" =>
+                    {
+                        403
+                    }
+                    Some(_) => 0,
+                };
+                let place = format!("{method} {} {name}", operation.path);
+                if must == 0 {
+                    assert!(came_through(reply.status, ""), "{place}: {reply:?}");
+                } else {
+                    assert_eq!(reply.status, must, "{place}");
+                }
+                if must == 405 {
+                    assert!(reply.header("allow").is_some(), "{place}");
+                }
+                let csp = reply.header("content-security-policy");
+                assert_eq!(csp, Some(CSP), "{place}");
+                assert_eq!(reply.header("x-content-type-options"), Some("nosniff"), "{place}");
+                assert_eq!(reply.header("referrer-policy"), Some("no-referrer"), "{place}");
+                assert_eq!(reply.header("cache-control"), Some("no-store"), "{place}");
+                assert_eq!(reply.header("cross-origin-opener-policy"), Some("same-origin"), "{place}");
+                assert!(reply.headers.iter().all(|(name, _)| !name.starts_with("access-control")), "{place}");
+                requests += 1;
+                client = world.client().await;
+            }
+        }
+    }
+    assert!(requests > 2_000, "{requests} requests");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_host_reaches_no_route_and_a_foreign_page_none_with_a_cookie() {
+    let world = World::new().await;
+    let full = format!("Bearer {FULL}");
+    for host in [Some("evil.test"), Some("127.0.0.1"), Some("127.0.0.1:1"), None] {
+        for operation in OPERATIONS {
+            let mut client = world.client().await;
+            let mut headers = vec![("authorization", full.as_str())];
+            headers.extend(host.map(|host| ("host", host)));
+            client.raw(operation.method.name(), &path(operation), &headers, "").await;
+            let reply = client.head().await;
+            assert_eq!(
+                (reply.status, reply.header("content-security-policy")),
+                (421, Some(CSP)),
+                "{}",
+                operation.id
+            );
+        }
+    }
+    for path in ["/", "/nowhere", "/api/v1", "/api/v1/tasks/", "/api/v2/tasks"] {
+        world.get(path).await.is(404);
+        let mut client = world.client().await;
+        client.raw("GET", path, &[("host", "evil.test")], "").await;
+        assert_eq!(client.head().await.status, 421, "{path}");
+    }
+    for (origin, site) in
+        [("http://evil.test", "cross-site"), ("null", "cross-site"), ("http://127.0.0.1:9", "same-site")]
+    {
+        let mut client = world.client().await;
+        let headers = [("authorization", full.as_str()), ("origin", origin), ("sec-fetch-site", site)];
+        let reply = client.ask("POST", "/api/v1/queues/mail/pause", &headers, "{}").await;
+        assert_eq!((reply.status, reply.code().as_str()), (403, "cross_site"));
+    }
+    // The address by which browsers reach it through a proxy is one of ours.
+    let mut client = Client::connect(&world.address).await;
+    let public = [
+        ("host", "ostler.example.org"),
+        ("origin", "https://ostler.example.org"),
+        ("authorization", full.as_str()),
+    ];
+    client.raw("GET", "/ostler/api/v1/stats", &public, "").await;
+    assert_eq!(client.head().await.status, 200, "with the base path");
+    // What a proxy forwards changes nothing that decides.
+    let mut client = Client::connect(&world.address).await;
+    let forged =
+        [("host", "evil.test"), ("x-forwarded-host", "ostler.example.org"), ("authorization", full.as_str())];
+    client.raw("GET", "/api/v1/stats", &forged, "").await;
+    assert_eq!(client.head().await.status, 421);
+}
+
+#[test]
+fn the_table_has_what_its_users_need() {
+    let mut ids: Vec<&str> = OPERATIONS.iter().map(|operation| operation.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), OPERATIONS.len(), "each id once");
+    for operation in OPERATIONS {
+        let is_get = operation.method.name() == "GET";
+        assert_eq!(
+            operation.effect == OperationEffect::Look,
+            is_get,
+            "{}: GET looks, and nothing else does",
+            operation.id
+        );
+        assert!(operation.path.starts_with('/') && !operation.summary.is_empty(), "{}", operation.id);
+        if matches!(operation.answers, Answers::Events(_)) {
+            assert!(is_get, "{}", operation.id);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Reads: lists with cursors that do not slip, single things, and statistics in other shapes.
+
+use std::collections::BTreeSet;
+
+use ostler_core::{Outcome, TaskId};
+use ostler_store::calls::NewTask;
+use serde_json::{Value, json};
+
+use crate::world::{QUEUE, World, line};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_along_the_cursor_meets_each_task_once_while_others_end_and_arrive() {
+    let world = World::new().await;
+    let there: BTreeSet<String> = world.enqueue(1_500).await.iter().map(ToString::to_string).collect();
+    let session = world.node().await;
+    let (mut met, mut path) = (Vec::new(), "/api/v1/tasks?limit=100".to_owned());
+    loop {
+        let page = world.get(&path).await.is(200).json();
+        let tasks = page["tasks"].as_array().expect("a list");
+        met.extend(tasks.iter().map(|task| task["id"].as_str().expect("an id").to_owned()));
+        // Between two pages, tasks end and others arrive.
+        let claimed = world.claim(session, 40).await;
+        world.finish(claimed, &Outcome::Success).await;
+        world.enqueue(20).await;
+        match page["cursor"].as_str() {
+            Some(cursor) => path = format!("/api/v1/tasks?limit=100&cursor={cursor}"),
+            None => break,
+        }
+    }
+    let old: Vec<&String> = met.iter().filter(|id| there.contains(*id)).collect();
+    assert_eq!(old.len(), there.len(), "each once");
+    assert_eq!(old.into_iter().collect::<BTreeSet<_>>().len(), there.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end() {
+    let world = World::new().await;
+    let needle = NewTask::new(TaskId(world.ids.task().0), QUEUE, "send", r#"{"word":"needle"}"#);
+    world.store.enqueue(vec![needle.clone()]).await.expect("it is accepted");
+    world.enqueue(45_000).await;
+    let (mut path, mut empty) = ("/api/v1/tasks?text=needle".to_owned(), 0);
+    loop {
+        let page = world.get(&path).await.is(200).json();
+        if let Some(found) = page["tasks"].get(0) {
+            assert_eq!(found["id"], needle.id.to_string());
+            break;
+        }
+        empty += 1;
+        let cursor = page["cursor"].as_str().expect("an empty page is not the end");
+        path = format!("/api/v1/tasks?text=needle&cursor={cursor}");
+    }
+    assert!(empty >= 1, "one request does not scan everything");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_queries_and_ids_are_refused_with_the_field() {
+    let world = World::new().await;
+    for (path, field) in [
+        ("/api/v1/tasks?state=done", "state"),
+        ("/api/v1/tasks?limit=0", "limit"),
+        ("/api/v1/tasks?limit=1001", "limit"),
+        ("/api/v1/tasks?limit=99999999999999999999", "limit"),
+        ("/api/v1/tasks?cursor=x", "cursor"),
+        ("/api/v1/tasks?where=x", "where"),
+        ("/api/v1/tasks?ended_since=today", "ended_since"),
+        ("/api/v1/tasks/x", "id"),
+        ("/api/v1/cost?by=x", "by"),
+    ] {
+        let reply = world.get(path).await;
+        let error = &reply.is(400).json()["error"];
+        assert_eq!(error["details"]["field"], field, "{path}: {error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(field)), "{error}");
+    }
+    let unknown = world.get("/api/v1/tasks?sate=failed").await;
+    assert!(unknown.is(400).body.contains("sate"), "{unknown:?}");
+    assert_eq!(world.get("/api/v1/tasks/01JC8Z0Q4M9T7N3V5X1B2D6F8H").await.is(404).code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_have_the_shapes_of_other_pools() {
+    let world = World::new().await;
+    world.enqueue(3).await;
+    world.fail(1).await;
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    world.finish(claimed, &Outcome::Success).await;
+    let go = world.get("/api/v1/pools/mail/PoolStats").await.is(200).json();
+    assert_eq!(
+        go,
+        json!({"WorkersCount": 0, "ActiveWorkers": 0, "QueuedTasks": 1, "CompletedTasks": 1, "FailedTasks": 1, "AverageExecTime": 7.0})
+    );
+    let python = world.get("/api/v1/pools/mail/get_pool_stats").await.is(200).json();
+    assert_eq!(
+        python,
+        json!({"total_workers": 0, "idle_workers": 0, "processing_workers": 0, "total_completed": 1, "total_failed": 1, "workers": {}})
+    );
+    let beat = world.get(&format!("/api/v1/nodes/{session}/heartbeat")).await.is(200).json();
+    let keys: Vec<&String> = beat.as_object().expect("an object").keys().collect();
+    assert_eq!(
+        keys,
+        ["busy_count", "idle_count", "pool_size", "processes", "timestamp", "type", "worker_id"]
+    );
+    assert_eq!(
+        (&beat["type"], &beat["worker_id"]),
+        (&json!("worker_heartbeat"), &json!(session.to_string()))
+    );
+    world.get("/api/v1/pools/absent/PoolStats").await.is(404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_look_answers_and_a_log_is_read_by_pages() {
+    let world = World::new().await;
+    let ids = world.enqueue(1).await;
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    let lines: Vec<_> = (1..=5).map(|number| line(format!("line {number}"))).collect();
+    world.store.append(claimed[0].lease.as_ref(), lines).await.expect("they are appended");
+    let page = world.get(&format!("/api/v1/tasks/{}/log?after=2", ids[0])).await.is(200).json();
+    let texts: Vec<&Value> =
+        page["events"].as_array().expect("a list").iter().map(|event| &event["data"]).collect();
+    assert_eq!(
+        (texts, &page["after"]),
+        (vec![&json!("line 3"), &json!("line 4"), &json!("line 5")], &json!(5))
+    );
+    for path in [
+        "stats",
+        "queues",
+        "nodes",
+        "workers",
+        "workers/gone",
+        "jobs",
+        "schedules",
+        "dead",
+        "accounts",
+        "cost",
+        "doctor",
+        "breakers",
+        "audit",
+        "session",
+        "tasks/actions",
+        "openapi.json",
+    ] {
+        world.get(&format!("/api/v1/{path}")).await.is(200).json();
+    }
+    for path in ["/health", "/ready"] {
+        let mut client = world.client().await;
+        client.ask("GET", path, &[], "").await.is(200);
+    }
+}

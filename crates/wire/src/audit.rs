@@ -1,0 +1,57 @@
+//! Records of changes that were made by hand.
+
+use ostler_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::time::TimeView;
+
+/// A change: who, from where, what, and what became of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AuditView {
+    /// Counted from 1.
+    pub number: u64,
+    pub at: TimeView,
+    /// The name of the token.
+    pub who: String,
+    /// The address of the caller; `null`: a Unix socket.
+    pub from: Option<String>,
+    /// The id of the operation.
+    pub operation: String,
+    /// The method and path.
+    pub target: String,
+    /// `null` while it is under way, or if the node died meanwhile.
+    pub result: Option<ChangeResult>,
+}
+
+/// A change before it is made.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub at: Timestamp,
+    /// The name of the token.
+    pub who: String,
+    /// The address of the caller; `None`: a Unix socket.
+    pub from: Option<String>,
+    /// The id of the operation.
+    pub operation: &'static str,
+    /// The method and path.
+    pub target: String,
+}
+
+impl AuditView {
+    #[must_use]
+    pub fn new(number: u64, change: Change, result: Option<ChangeResult>) -> Self {
+        let Change { at, who, from, operation, target } = change;
+        Self { number, at: at.into(), who, from, operation: operation.to_owned(), target, result }
+    }
+}
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ChangeResult {
+    /// The HTTP status of the answer.
+    pub status: u16,
+    /// How many tasks were meant, if it was about several.
+    pub tasks: Option<u64>,
+}
