@@ -63,6 +63,8 @@ export interface TestOptions {
   signal?: AbortSignal;
   /** What `ctx.task` finds. */
   tasks?: TaskInfo[];
+  /** The answers of the gateway, one after the other; an error of this module is thrown. */
+  answers?: unknown[];
 }
 
 /** What a handler did in `worker.test`, as a node would have recorded it. */
@@ -78,6 +80,8 @@ export interface Tested {
   conversation: { type: string; [name: string]: any }[];
   /** Tasks that were submitted. */
   submitted: ({ kind: string; payload: any } & SubmitOptions)[];
+  /** What was asked of the gateway. */
+  queries: { session: number; input: string; options?: Record<string, any> }[];
 }
 
 export interface SubmitOptions {
@@ -99,6 +103,62 @@ export interface TaskInfo {
   output?: any;
   /** The message of its last failure. */
   error?: string;
+  queue?: string;
+  kind?: string;
+  /** Its input. Left out if it does not fit into a frame. */
+  payload?: any;
+  /** Its unique key: the id of a run. */
+  key?: string;
+  folder?: string;
+  /** Attempts that were started. */
+  attempts?: number;
+  /** Attempts that failed. */
+  failures?: number;
+  createdAt?: Date;
+}
+
+export interface RunOptions {
+  /** The pool that runs it. */
+  pool?: string;
+  /** An id of your own, any text. */
+  id?: string;
+  /** The folder in which the agent works. */
+  folder?: string;
+  /** Model requests, over all attempts. */
+  maxIterations?: number;
+  model?: string;
+}
+
+/**
+ * Sessions with an agent. A later attempt gets the sessions of the earlier one, in the order in which it creates them, and the answers
+ * that it had: only what was not answered is asked again, in the same session.
+ */
+export interface Gateway {
+  /** Creates a session. `userId` defaults to `worker_` and the task's id, `workspace` to the task's folder. */
+  createSession(options?: { userId?: string; workspace?: string }): Promise<GatewaySession>;
+  /** Goes on in a session that another task has created. */
+  resumeSession(id: string, options?: { workspace?: string }): Promise<GatewaySession>;
+}
+
+/** A session, in which queries see what was said before. */
+export interface GatewaySession {
+  /** The id by which the gateway knows the session. */
+  readonly id: string;
+  /**
+   * Asks, and resolves to the answer. What the agent says and does meanwhile is in the task's log, and its cost in the attempt's. The
+   * options win over the settings of the gateway. Rejects with a `TaskError` of the class of the cause: one that is not caught ends the
+   * attempt with that class.
+   */
+  runQuery(input: string, options?: { maxIterations?: number; model?: string; [name: string]: unknown }): Promise<QueryResult>;
+}
+
+export interface QueryResult {
+  /** A text, or the value that a schema asked for. */
+  output: any;
+  /** The answer as text; of a value, its JSON. */
+  text: string;
+  /** The session that it was given in. */
+  sessionId: string;
 }
 
 /** What a model was paid for. */
@@ -166,8 +226,15 @@ export interface Context {
    * submits the same again gets the same task, and so does one with the same `key` or `id`.
    */
   submit(kind: string, payload?: unknown, options?: SubmitOptions): Promise<string>;
-  /** Looks up a task; undefined if there is none with this id. */
-  task(id: string): Promise<TaskInfo | undefined>;
+  /**
+   * Gives a prompt to a pool of agents, this task's own unless another is given. Resolves to the id of its task. `id` is an id of your
+   * own, any text: the same again is the same task.
+   */
+  run(prompt: string, options?: RunOptions): Promise<string>;
+  /** Looks up a task, or this one without an id; undefined if there is none with this id. */
+  task(id?: string): Promise<TaskInfo | undefined>;
+  /** The gateway of the pool: sessions with an agent, in which several things are asked one after the other. */
+  gateway(): Gateway;
   /**
    * Runs a step once: its result is durable before the promise resolves, and a later attempt gets the result back instead of
    * repeating the step. Each step of a handler has its own name.

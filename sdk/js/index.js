@@ -229,9 +229,38 @@ class Context {
     return (await this.#attempt.request("the task", "submit", fields)).task;
   }
 
-  async task(id) {
+  run(prompt, { pool, id, folder, maxIterations, model } = {}) {
+    const payload = { prompt: textOf(prompt), max_iterations: maxIterations, model };
+    const place = folder === undefined ? undefined : path.resolve(folder);
+    return this.#submit("run", payload, { queue: pool, key: id, folder: place });
+  }
+
+  async #submit(kind, payload, fields) {
+    return (await this.#attempt.request("the run", "submit", { kind, payload: new Raw(encode(payload)), ...fields })).task;
+  }
+
+  async task(id = this.id) {
     const { task } = await this.#attempt.request("the question", "lookup", { task: String(id) });
-    return task ? { id: task.id, state: task.state, output: task.output ?? undefined, error: task.error ?? undefined } : undefined;
+    if (!task) return undefined;
+    const { queue, kind, payload, key, folder, attempts, failures, created_at_ms: at } = task;
+    return {
+      id: task.id,
+      state: task.state,
+      output: task.output ?? undefined,
+      error: task.error ?? undefined,
+      queue,
+      kind,
+      payload,
+      key: key ?? undefined,
+      folder: folder ?? undefined,
+      attempts,
+      failures,
+      createdAt: at === undefined ? undefined : new Date(at),
+    };
+  }
+
+  gateway() {
+    return new Gateway(this.#attempt);
   }
 
   async step(name, work) {
@@ -260,6 +289,55 @@ class Context {
     }
     return this.#attempt.keep(name, done);
   }
+}
+
+// The gateway of a pool: sessions with an agent.
+class Gateway {
+  #attempt;
+
+  constructor(attempt) {
+    this.#attempt = attempt;
+  }
+
+  async createSession({ userId, workspace } = {}) {
+    const place = workspace === undefined ? undefined : path.resolve(workspace);
+    const call = { gateway: "create_session", user_id: userId, workspace: place };
+    return new GatewaySession(this.#attempt, await this.#attempt.gateway(call));
+  }
+
+  async resumeSession(id, { workspace } = {}) {
+    const place = workspace === undefined ? undefined : path.resolve(workspace);
+    const call = { gateway: "resume_session", id: String(id), workspace: place };
+    return new GatewaySession(this.#attempt, await this.#attempt.gateway(call));
+  }
+}
+
+class GatewaySession {
+  #attempt;
+  #number;
+
+  constructor(attempt, { session, id }) {
+    this.#attempt = attempt;
+    this.#number = session;
+    this.id = id;
+  }
+
+  async runQuery(input, { maxIterations, ...options } = {}) {
+    const given = maxIterations === undefined ? options : { max_iterations: maxIterations, ...options };
+    const call = { gateway: "run_query", session: this.#number, input: textOf(input), options: given };
+    const { output, id } = await this.#attempt.gateway(call);
+    this.id = id;
+    return { output, text: typeof output === "string" ? output : encode(output), sessionId: id };
+  }
+}
+
+// The error for one of the gateway. Those without a class of their own here have its name.
+function errorOf({ class: name, message, retry_after_ms: retryAfterMs, hint, details }) {
+  const known = [Transient, PartialError, Permanent, QueueStop].find((kind) => kind.className === name) ?? TaskError;
+  const options = { retryAfterMs: retryAfterMs ?? undefined, hint: hint ?? undefined, details: details ?? undefined };
+  const error = new known(message ?? "the gateway gave no reason", options);
+  error.className = name;
+  return error;
 }
 
 // One attempt: sends the handler's frames, and handles the node's frames for it.
@@ -361,6 +439,21 @@ class Attempt {
     return this.ask(`request ${this.#requests}`, what, type, { request: this.#requests, ...fields });
   }
 
+  // Asks the gateway of the pool.
+  async gateway(call) {
+    if (!this.#link.gateway) throw new Permanent("the pool has no gateway", { hint: "set gateway in the pool's config" });
+    let text;
+    try {
+      text = encode(call);
+    } catch (error) {
+      throw new Permanent(`what is asked of the gateway cannot be written as JSON: ${error.message}`, { cause: error });
+    }
+    const { refused, answer } = await this.request("the query", "call", { call: new Raw(text) });
+    if (refused !== undefined) throw new Permanent(String(refused));
+    if (answer.error) throw errorOf(answer.error);
+    return answer;
+  }
+
   // Sends a frame, and returns the node's answer.
   async ask(key, what, type, fields) {
     this.abort.signal.throwIfAborted();
@@ -427,7 +520,7 @@ class Attempt {
     const isTransient = TRANSIENT_CODES.has(error?.code ?? error?.cause?.code) || error?.name === "TimeoutError";
     const step = known.step ?? (this.#failed?.error === error ? this.#failed?.name : undefined);
     return {
-      class: known.constructor.className ?? (isTransient ? "transient" : undefined),
+      class: known.className ?? known.constructor.className ?? (isTransient ? "transient" : undefined),
       message: messageOf(error),
       retry_after_ms: known.retryAfterMs,
       step: step && textOf(step),
@@ -469,11 +562,11 @@ class Worker {
     return node.ended;
   }
 
-  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal, tasks = [] } = {}) {
-    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [], conversation: [], submitted: [] };
+  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal, tasks = [], answers } = {}) {
+    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [], conversation: [], submitted: [], queries: [] };
     // As from a node: a JSON copy, not the objects of the test.
     const given = JSON.parse(encode({ payload, steps }));
-    const memory = new Memory(tested, tasks);
+    const memory = new Memory(tested, tasks, answers);
     const tried = new Attempt(memory, { id: "test", token: 1, kind, attempt, timeout_ms: timeoutMs, folder, ...given });
     memory.attempt = tried;
     const cancel = () => tried.hear({ type: "cancel", reason: "the test" });
@@ -532,6 +625,8 @@ class Node {
   #length = 0;
   // Attempts without a result.
   #live = new Map();
+  // Whether the pool has a gateway.
+  gateway = false;
   // How many tasks the node may send at once.
   #slots = 1;
   // Runs tasks one after the other, if it is one.
@@ -619,6 +714,7 @@ class Node {
       case "submitted":
       case "found":
       case "refused":
+      case "answer":
       case "lost":
       case "cancel":
         this.#live.get(keyOf(frame))?.hear(frame);
@@ -630,6 +726,7 @@ class Node {
         if (frame.protocol !== PROTOCOL) {
           die(`the node speaks protocol ${frame.protocol}, and this worker ${PROTOCOL}; install the SDK of its version`);
         }
+        this.gateway = frame.gateway === true;
         this.#slots = Math.max(1, frame.per_worker ?? 1);
         if (this.#slots > 1) shareOutput();
         const per_worker = this.#slots > 1 ? this.#slots : undefined;
@@ -676,10 +773,27 @@ function shareOutput() {
 class Memory {
   #tested;
   #tasks;
+  #answers;
+  #sessions = 0;
 
-  constructor(tested, tasks) {
+  constructor(tested, tasks, answers) {
     this.#tested = tested;
     this.#tasks = tasks;
+    this.gateway = answers !== undefined;
+    this.#answers = [...(answers ?? [])];
+  }
+
+  #answered({ gateway, session, input, options, id }) {
+    if (gateway !== "run_query") {
+      this.#sessions += 1;
+      return { session: this.#sessions, id: id ?? `test-session-${this.#sessions}` };
+    }
+    this.#tested.queries.push({ session, input, options });
+    const answer = this.#answers.length > 0 ? this.#answers.shift() : new Permanent("the test has no more answers");
+    if (answer instanceof TaskError) {
+      return { error: { class: answer.constructor.className, message: answer.message, retry_after_ms: answer.retryAfterMs } };
+    }
+    return { output: answer, id: `test-session-${session}` };
   }
 
   send(line) {
@@ -695,11 +809,15 @@ class Memory {
     else if (type === "log") tested.logs.push({ level: frame.level, message: frame.message });
     else if (type === "file") tested.files.push(frame.path);
     else if (type === "submit") {
-      const { kind, payload, queue, key, delay_ms: delayMs, task: id } = frame;
-      tested.submitted.push({ kind, payload: payload ?? null, queue, key, delayMs, id });
+      const { kind, payload, queue, key, delay_ms: delayMs, task: id, folder } = frame;
+      tested.submitted.push({ kind, payload: payload ?? null, queue, key, delayMs, id, ...(folder && { folder }) });
       answer({ type: "submitted", task: id ?? `test-${tested.submitted.length}` });
     } else if (type === "lookup") {
-      answer({ type: "found", task: this.#tasks.find((task) => task.id === frame.task) });
+      const { context, kind, payload } = this.attempt;
+      const own = { id: context.id, state: "running", kind, payload, attempts: context.attempt };
+      answer({ type: "found", task: this.#tasks.find((task) => task.id === frame.task) ?? (frame.task === own.id ? own : undefined) });
+    } else if (type === "call") {
+      answer({ type: "answer", answer: this.#answered(frame.call) });
     } else {
       tested.conversation.push(frame);
       if (type === "session") this.attempt.hear({ type: "saved", session: frame.session });

@@ -48,6 +48,7 @@ describe("without a node", { timeout: 60_000 }, () => {
       warnings: [{ step: "announced", message: "Error: no listeners" }],
       conversation: [],
       submitted: [],
+      queries: [],
     });
     assert.equal(worker.fetched, 1, "a step that was kept is not done again");
   });
@@ -55,6 +56,24 @@ describe("without a node", { timeout: 60_000 }, () => {
   test("what a handler throws comes out", async () => {
     await assert.rejects(converter().test("convert", {}), /there is no url/);
     await assert.rejects(converter().test("paint"), /no handler for the kind "paint"; it has: convert/);
+  });
+
+  test("a gateway gives the answers of the test, and an error of its class is thrown", async () => {
+    const worker = new Worker();
+    worker.task("run", async (payload, ctx) => {
+      const session = await ctx.gateway().createSession();
+      const plan = await session.runQuery(`Plan ${payload.prompt}`, { maxIterations: 3 });
+      const report = await session.runQuery("Report.");
+      const own = await ctx.task();
+      return [plan.text, report.text, session.id, own.payload.prompt, await ctx.run("later", { pool: "runs", id: "job_1" })];
+    });
+    const tested = await worker.test("run", { prompt: "it" }, { answers: ["a plan", { n: 1 }] });
+    assert.deepEqual(tested.output, ["a plan", '{"n":1}', "test-session-1", "it", "test-1"]);
+    assert.deepEqual(tested.queries[0], { session: 1, input: "Plan it", options: { max_iterations: 3 } });
+    assert.deepEqual(tested.submitted[0].payload, { prompt: "later" });
+    assert.equal(tested.submitted[0].key, "job_1");
+    await assert.rejects(worker.test("run", {}, { answers: [new Transient("away")] }), Transient);
+    await assert.rejects(worker.test("run", {}), /the pool has no gateway/);
   });
 
   test("conversations and other tasks are recorded", async () => {
@@ -135,7 +154,7 @@ describe("without a node", { timeout: 60_000 }, () => {
 
   test("the examples of the page run", async (t) => {
     const page = readFileSync(join(SDK, "README.md"), "utf8");
-    const blocks = [...page.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block);
+    const blocks = [...page.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block).filter((block) => !block.includes("ostler/client"));
     assert.ok(blocks.length > 2);
     const folder = mkdtempSync(join(tmpdir(), "ostler-js-"));
     t.after(() => rmSync(folder, { recursive: true }));

@@ -1,6 +1,6 @@
 // A program in TypeScript, as users write it. The compiler checks it: a line that must be wrong says so.
 
-import { type Context, PartialError, type TaskInfo, type Tested, Transient, Worker, worker } from "ostler";
+import { type Context, type GatewaySession, PartialError, type QueryResult, type TaskInfo, type Tested, Transient, Worker, worker } from "ostler";
 
 interface Order {
   number: number;
@@ -21,6 +21,11 @@ worker.task<Order, string>("plain", { attempts: 5, timeout: "30s", backoff: "fix
   await ctx.usage({ model: "m", inputTokens: fetched, costUsd: 0.5 });
   const child: string = await ctx.submit("child", { n: extra }, { queue: "q", key: "k", delayMs: 60_000 });
   const found: TaskInfo | undefined = await ctx.task(child);
+  const session: GatewaySession = await ctx.gateway().createSession({ userId: "u" });
+  const { text }: QueryResult = await session.runQuery("Hello", { maxIterations: 3, model: "m" });
+  await ctx.run(text, { pool: "runs", id: "job_1" });
+  // @ts-expect-error: an input is a text
+  await session.runQuery(1);
   if (ctx.cancelled) throw new PartialError("half of it", { step: "fetched" });
   return found?.state ?? "gone";
 });

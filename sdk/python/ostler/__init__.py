@@ -1,4 +1,4 @@
-"""Worker SDK for Ostler, in one file without dependencies.
+"""Worker SDK for Ostler, in one file without dependencies. The client of the HTTP API is beside it, in ``client.py``.
 
     from ostler import worker
 
@@ -40,11 +40,19 @@ from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, NoReturn, 
 if TYPE_CHECKING:
     import asyncio
 
+    from .async_client import AsyncClient, AsyncJobs
+    from .client import Client, Conflict, Forbidden, Invalid, Jobs, NotFinished, NotFound, OstlerError, QueueFull, Submitted
+    from .client import TaskCancelled, TaskFailed, Unauthorized, Unavailable, Unreachable, Unsuccessful
+
 __version__ = "0.1.0"
 __all__ = [
     "worker", "Worker", "Context", "AsyncContext", "TaskInfo", "Tested",
+    "Gateway", "GatewaySession", "AsyncGateway", "AsyncGatewaySession", "QueryResult",
     "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "UsageLimit", "QueueStop",
     "Stopped", "Cancelled", "Lost",
+    "Client", "AsyncClient", "Jobs", "AsyncJobs", "Submitted",
+    "OstlerError", "Invalid", "NotFound", "Conflict", "QueueFull", "Unauthorized", "Forbidden", "Unavailable", "Unreachable",
+    "Unsuccessful", "TaskFailed", "TaskCancelled", "NotFinished",
 ]  # fmt: skip
 
 PROTOCOL = 1
@@ -58,6 +66,21 @@ READ_BYTES = 64 * 1024
 MAX_LINE_CHARS = 8 * 1024
 # After this time a thread starts to read the socket for a cancel. For shorter tasks, waking it would cost more than the task.
 PATIENCE_S = 0.005
+
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the client when it is first used: a worker starts without it."""
+    if name in ("AsyncClient", "AsyncJobs"):
+        from . import async_client
+
+        return getattr(async_client, name)
+    if name in __all__:
+        from . import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 T = TypeVar("T")
 Level = Literal["debug", "info", "warn", "error"]
@@ -178,6 +201,32 @@ class TaskInfo(NamedTuple):
     """Its output, if it has completed."""
     error: Optional[str]
     """The message of its last failure."""
+    queue: Optional[str] = None
+    kind: Optional[str] = None
+    payload: Any = None
+    """Its input. Left out if it does not fit into a frame."""
+    key: Optional[str] = None
+    """Its unique key: the id of a run."""
+    folder: Optional[str] = None
+    attempts: int = 0
+    """Attempts that were started."""
+    failures: int = 0
+    """Attempts that failed."""
+    created_at: Optional[datetime] = None
+
+
+class QueryResult(NamedTuple):
+    """The answer to a query of a gateway."""
+
+    output: Any
+    """A text, or the value that a schema asked for."""
+    session_id: str
+    """The session that it was given in."""
+
+    @property
+    def text(self) -> str:
+        """The answer as text; of a value, its JSON."""
+        return self.output if isinstance(self.output, str) else _encode(self.output)
 
 
 class _Attempt:
@@ -384,6 +433,39 @@ class _Attempt:
             self._requests += 1
             return self._requests
 
+    def _gateway_call(self, what: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a call to the pool's gateway."""
+        if not self._link.gateway:
+            raise Permanent("the pool has no gateway", hint="set gateway in the pool's config")
+        try:
+            text = _encode({"gateway": what, **_given(fields)})
+        except _UNWRITABLE as error:
+            raise Permanent(f"what is asked of the gateway cannot be written as JSON: {error}") from error
+        return {"request": self._number(), "call": _Raw(text)}
+
+    def _gateway_answer(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "refused" in frame:
+            raise Permanent(str(frame["refused"]))
+        answer: Mapping[str, Any] = frame["answer"]
+        if "error" in answer:
+            raise _error_of(answer["error"])
+        return answer
+
+    def _run(
+        self,
+        prompt: str,
+        pool: Optional[str],
+        id: Optional[str],
+        folder: Union[str, os.PathLike[str], None],
+        max_iterations: Optional[int],
+        model: Optional[str],
+    ) -> dict[str, Any]:
+        """The submission of a run."""
+        payload = _given({"prompt": _text(prompt), "max_iterations": max_iterations, "model": model})
+        fields = self._submission("run", payload, pool, id, None, None)
+        fields["folder"] = None if folder is None else os.path.abspath(folder)
+        return fields
+
     def _submission(
         self, kind: str, payload: Any, queue: Optional[str], key: Optional[str], delay: Optional[Wait], id: Optional[str]
     ) -> dict[str, Any]:
@@ -400,7 +482,12 @@ class _Attempt:
         found = answer.get("task")
         if found is None:
             return None
-        return TaskInfo(str(found["id"]), str(found["state"]), found.get("output"), found.get("error"))
+        at = found.get("created_at_ms")
+        return TaskInfo(
+            str(found["id"]), str(found["state"]), found.get("output"), found.get("error"), found.get("queue"), found.get("kind"),
+            found.get("payload"), found.get("key"), found.get("folder"), int(found.get("attempts") or 0), int(found.get("failures") or 0),
+            None if at is None else datetime.fromtimestamp(at / 1000, timezone.utc),
+        )  # fmt: skip
 
     def _blame(self, name: str, error: Exception) -> None:
         """Remembers the innermost step that raised the exception."""
@@ -503,10 +590,34 @@ class Context(_Attempt):
         number = self._number()
         return str(self._call(("request", number), "the task", "submit", request=number, **fields)["task"])
 
-    def task(self, id: str) -> Optional[TaskInfo]:
-        """Looks up a task; None if there is none with this id."""
+    def run(
+        self,
+        prompt: str,
+        *,
+        pool: Optional[str] = None,
+        id: Optional[str] = None,
+        folder: Union[str, os.PathLike[str], None] = None,
+        max_iterations: Optional[int] = None,
+        model: Optional[str] = None,
+    ) -> str:
+        """Gives a prompt to a pool of agents, this task's own unless another is given, and returns the id of its task. ``id`` is an
+        id of your own, any text: the same again is the same task."""
+        fields = self._run(prompt, pool, id, folder, max_iterations, model)
         number = self._number()
-        return self._found(self._call(("request", number), "the question", "lookup", request=number, task=str(id)))
+        return str(self._call(("request", number), "the run", "submit", request=number, **fields)["task"])
+
+    def task(self, id: Optional[str] = None) -> Optional[TaskInfo]:
+        """Looks up a task, or this one without an id; None if there is none with this id."""
+        number, id = self._number(), self.id if id is None else str(id)
+        return self._found(self._call(("request", number), "the question", "lookup", request=number, task=id))
+
+    def gateway(self) -> Gateway:
+        """The gateway of the pool: sessions with an agent, in which several things are asked one after the other."""
+        return Gateway(self)
+
+    def _ask_gateway(self, what: str, **fields: Any) -> Mapping[str, Any]:
+        call = self._gateway_call(what, fields)
+        return self._gateway_answer(self._call(("request", call["request"]), "the query", "call", **call))
 
     def _keep(self, name: str, value: T) -> T:
         text = self._written(name, value)
@@ -574,10 +685,33 @@ class AsyncContext(_Attempt):
         number = self._number()
         return str((await self._call(("request", number), "the task", "submit", request=number, **fields))["task"])
 
-    async def task(self, id: str) -> Optional[TaskInfo]:
-        """Looks up a task; None if there is none with this id."""
+    async def run(
+        self,
+        prompt: str,
+        *,
+        pool: Optional[str] = None,
+        id: Optional[str] = None,
+        folder: Union[str, os.PathLike[str], None] = None,
+        max_iterations: Optional[int] = None,
+        model: Optional[str] = None,
+    ) -> str:
+        """Gives a prompt to a pool of agents; see ``Context.run``."""
+        fields = self._run(prompt, pool, id, folder, max_iterations, model)
         number = self._number()
-        return self._found(await self._call(("request", number), "the question", "lookup", request=number, task=str(id)))
+        return str((await self._call(("request", number), "the run", "submit", request=number, **fields))["task"])
+
+    async def task(self, id: Optional[str] = None) -> Optional[TaskInfo]:
+        """Looks up a task, or this one without an id; None if there is none with this id."""
+        number, id = self._number(), self.id if id is None else str(id)
+        return self._found(await self._call(("request", number), "the question", "lookup", request=number, task=id))
+
+    def gateway(self) -> AsyncGateway:
+        """The gateway of the pool; see ``Context.gateway``."""
+        return AsyncGateway(self)
+
+    async def _ask_gateway(self, what: str, **fields: Any) -> Mapping[str, Any]:
+        call = self._gateway_call(what, fields)
+        return self._gateway_answer(await self._call(("request", call["request"]), "the query", "call", **call))
 
     async def _keep(self, name: str, value: Any) -> Any:
         text = self._written(name, value)
@@ -592,6 +726,107 @@ class AsyncContext(_Attempt):
         self._ask(key, lambda: _later(loop, answered.set), type, fields)
         await answered.wait()
         return self._answer(key, what)
+
+
+# ---- the gateway of a pool ----
+
+
+class Gateway:
+    """Sessions with an agent. A later attempt gets the sessions of the earlier one, in the order in which it creates them, and the
+    answers that it had: only what was not answered is asked again, in the same session."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def create_session(
+        self, *, user_id: Optional[str] = None, workspace: Union[str, os.PathLike[str], None] = None
+    ) -> GatewaySession:
+        """Creates a session. ``user_id`` defaults to ``worker_`` and the task's id, ``workspace`` to the task's folder."""
+        place = None if workspace is None else os.path.abspath(workspace)
+        answer = self._ctx._ask_gateway("create_session", user_id=user_id, workspace=place)
+        return GatewaySession(self._ctx, answer)
+
+    def resume_session(self, id: str, *, workspace: Union[str, os.PathLike[str], None] = None) -> GatewaySession:
+        """Goes on in a session that another task has created."""
+        place = None if workspace is None else os.path.abspath(workspace)
+        return GatewaySession(self._ctx, self._ctx._ask_gateway("resume_session", id=str(id), workspace=place))
+
+
+class GatewaySession:
+    """A session, in which queries see what was said before."""
+
+    def __init__(self, ctx: Context, answer: Mapping[str, Any]) -> None:
+        self._ctx = ctx
+        self._number = int(answer["session"])
+        self.id = str(answer["id"])
+        """The id by which the gateway knows the session."""
+
+    def run_query(self, input: str, **options: Any) -> QueryResult:
+        """Asks, and returns the answer. What the agent says and does meanwhile is in the task's log, and its cost in the attempt's.
+        ``options`` win over the settings of the gateway: ``model``, ``max_iterations``, ``schema`` and so on.
+
+        Raises a ``TaskError`` with the class of the cause: one that is not caught ends the attempt with that class."""
+        answer = self._ctx._ask_gateway("run_query", session=self._number, input=_text(input), options=_given(options) or None)
+        self.id = str(answer["id"])
+        return QueryResult(answer.get("output"), self.id)
+
+
+class AsyncGateway:
+    """Sessions with an agent; see ``Gateway``."""
+
+    def __init__(self, ctx: AsyncContext) -> None:
+        self._ctx = ctx
+
+    async def create_session(
+        self, *, user_id: Optional[str] = None, workspace: Union[str, os.PathLike[str], None] = None
+    ) -> AsyncGatewaySession:
+        """Creates a session; see ``Gateway.create_session``."""
+        place = None if workspace is None else os.path.abspath(workspace)
+        answer = await self._ctx._ask_gateway("create_session", user_id=user_id, workspace=place)
+        return AsyncGatewaySession(self._ctx, answer)
+
+    async def resume_session(
+        self, id: str, *, workspace: Union[str, os.PathLike[str], None] = None
+    ) -> AsyncGatewaySession:
+        """Goes on in a session that another task has created."""
+        place = None if workspace is None else os.path.abspath(workspace)
+        return AsyncGatewaySession(self._ctx, await self._ctx._ask_gateway("resume_session", id=str(id), workspace=place))
+
+
+class AsyncGatewaySession:
+    """A session; see ``GatewaySession``."""
+
+    def __init__(self, ctx: AsyncContext, answer: Mapping[str, Any]) -> None:
+        self._ctx = ctx
+        self._number = int(answer["session"])
+        self.id = str(answer["id"])
+        """The id by which the gateway knows the session."""
+
+    async def run_query(self, input: str, **options: Any) -> QueryResult:
+        """Asks, and returns the answer; see ``GatewaySession.run_query``."""
+        answer = await self._ctx._ask_gateway("run_query", session=self._number, input=_text(input), options=_given(options) or None)
+        self.id = str(answer["id"])
+        return QueryResult(answer.get("output"), self.id)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _error_of(error: Mapping[str, Any]) -> TaskError:
+    """The exception for an error of the gateway."""
+    name, wait = error.get("class"), error.get("retry_after_ms")
+    kinds = {kind.class_name: kind for kind in (Transient, Partial, Permanent, QueueStop)}
+    kind = kinds.get(name, TaskError)
+    made = kind(
+        str(error.get("message") or "the gateway gave no reason"),
+        retry_after=None if wait is None else wait / 1000,
+        hint=error.get("hint"),
+        details=error.get("details"),
+    )
+    # Classes without a subclass here, such as rate_limited.
+    made.class_name = name
+    return made
 
 
 async def _awaited(work: Callable[[], Any]) -> Any:
@@ -689,13 +924,15 @@ class Worker:
         timeout: Optional[float] = None,
         folder: Union[str, os.PathLike[str], None] = None,
         tasks: Sequence[TaskInfo] = (),
+        answers: Optional[Sequence[Any]] = None,
     ) -> Tested:
         """Runs a handler once without a node, for unit tests. Exceptions propagate.
 
         ``steps`` are those of earlier attempts; the ones that this attempt saves are added. Pass the same dict to run the next
-        attempt. ``tasks`` are found by ``ctx.task``.
+        attempt. ``tasks`` are found by ``ctx.task``. ``answers`` are those of the gateway, one after the other; an error of this module
+        is raised.
         """
-        memory = _Memory(Tested({} if steps is None else steps), {task.id: task._asdict() for task in tasks})
+        memory = _Memory(Tested({} if steps is None else steps), {task.id: task._asdict() for task in tasks}, answers)
         frame: dict[str, Any] = {"id": "test", "token": 1, "attempt": attempt, "kind": kind, "folder": None if folder is None else str(folder)}
         frame["timeout_ms"] = None if timeout is None else timeout * 1000
         # As from a node: a JSON copy, not the objects of the test.
@@ -855,6 +1092,8 @@ class Tested:
         """Prompts, messages, thinking, tool calls and results, sessions and usage, as frames with their ``type``."""
         self.submitted: list[dict[str, Any]] = []
         """Tasks that were submitted: kind, payload, and what else was given."""
+        self.queries: list[dict[str, Any]] = []
+        """What was asked of the gateway: session, input and options."""
 
 
 # ---- the connection to the node ----
@@ -876,6 +1115,8 @@ class _Node:
         self._length = 0
         # At most `slots`: a node sends the next task after a result.
         self._inbox: deque[_Attempt] = deque()
+        # Whether the pool has a gateway.
+        self.gateway = False
         # How many tasks the node may send at once.
         self.slots = 1
         # Begins an attempt on the loop that runs all of them. None: they run one after the other.
@@ -994,7 +1235,7 @@ class _Node:
             attempt = self._worker._attempt(self, frame)
             self._live[attempt._about] = attempt
             (self._begin or self._inbox.append)(attempt)
-        elif type in ("saved", "lost", "cancel", "submitted", "found", "refused"):
+        elif type in ("saved", "lost", "cancel", "submitted", "found", "refused", "answer"):
             about = self._live.get((frame.get("id"), frame.get("token")))
             if about is not None:
                 about._hear(frame)
@@ -1005,6 +1246,7 @@ class _Node:
                 _die(f"the node speaks protocol {frame['protocol']}, and this worker {PROTOCOL}; install the SDK of its version")
             ready: dict[str, Any] = {"protocol": PROTOCOL, "sdk": f"python/{__version__}", "kinds": self._worker._kinds()}
             ready["options"] = self._worker._options or None
+            self.gateway = frame.get("gateway") is True
             # A plain handler would hold up the others.
             if all(context is AsyncContext for _, context in self._worker._handlers.values()):
                 self.slots = max(1, int(frame.get("per_worker") or 1))
@@ -1023,8 +1265,11 @@ class _Node:
 class _Memory:
     """Replaces the node in ``Worker.test``: records frames, and saves every step."""
 
-    def __init__(self, tested: Tested, tasks: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, tested: Tested, tasks: Mapping[str, Mapping[str, Any]], answers: Optional[Sequence[Any]]) -> None:
         self.mouth = threading.Lock()
+        self.gateway = answers is not None
+        self.answers = deque(answers or ())
+        self.sessions = 0
         self.tested = tested
         self.tasks = tasks
         self.attempt: Optional[_Attempt] = None
@@ -1041,7 +1286,12 @@ class _Memory:
             task = frame.get("task") or f"test-{len(tested.submitted)}"
             self.attempt._hear({"type": "submitted", "request": frame["request"], "task": task})
         elif type == "lookup" and self.attempt is not None:
-            self.attempt._hear({"type": "found", "request": frame["request"], "task": self.tasks.get(frame["task"])})
+            own = {"id": self.attempt.id, "state": "running", "kind": self.attempt.kind, "payload": self.attempt._payload}
+            own["attempts"] = self.attempt.attempt
+            found = self.tasks.get(frame["task"]) or (own if frame["task"] == self.attempt.id else None)
+            self.attempt._hear({"type": "found", "request": frame["request"], "task": found})
+        elif type == "call" and self.attempt is not None:
+            self.attempt._hear({"type": "answer", "request": frame["request"], "answer": self._answered(frame["call"])})
         elif type == "step_failed":
             tested.warnings.append((frame["name"], frame["message"]))
         elif type == "progress":
@@ -1054,6 +1304,17 @@ class _Memory:
             tested.conversation.append({name: frame[name] for name in frame if name not in ("id", "token")})
             if type == "session" and self.attempt is not None:
                 self.attempt._hear({"type": "saved", "session": frame["session"]})
+
+    def _answered(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        if call["gateway"] != "run_query":
+            self.sessions += 1
+            return {"session": self.sessions, "id": call.get("id") or f"test-session-{self.sessions}"}
+        self.tested.queries.append({name: call[name] for name in ("session", "input", "options") if name in call})
+        answer = self.answers.popleft() if self.answers else Permanent("the test has no more answers")
+        if isinstance(answer, TaskError):
+            wait = None if answer.retry_after is None else answer.retry_after * 1000
+            return {"error": {"class": answer.class_name, "message": str(answer), "retry_after_ms": wait}}
+        return {"output": answer, "id": f"test-session-{call['session']}"}
 
     def wait(self, answered: threading.Event) -> None:
         answered.wait()

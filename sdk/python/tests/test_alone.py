@@ -39,6 +39,31 @@ class Alone(unittest.TestCase):
         self.fetched += 1
         return 7
 
+    def test_a_gateway_gives_the_answers_of_the_test_and_an_error_of_its_class_is_raised(self) -> None:
+        @self.worker.task("run")
+        def run(payload: dict[str, Any], ctx: Context) -> list[Any]:
+            session = ctx.gateway().create_session()
+            plan = session.run_query(f"Plan {payload['prompt']}", max_iterations=3, model=None)
+            report = session.run_query("Report.")
+            own = ctx.task()
+            assert own is not None
+            return [plan.text, report.text, session.id, own.payload["prompt"], ctx.run("later", pool="runs", id="job_1")]
+
+        @self.worker.task("async run")
+        async def later(payload: Any, ctx: AsyncContext) -> str:
+            session = await ctx.gateway().resume_session("s-1")
+            return session.id + (await session.run_query("Go")).text
+
+        tested = self.worker.test("run", {"prompt": "it"}, answers=["a plan", {"n": 1}])
+        self.assertEqual(tested.output, ["a plan", '{"n":1}', "test-session-1", "it", "test-1"])
+        self.assertEqual(tested.queries[0], {"session": 1, "input": "Plan it", "options": {"max_iterations": 3}})
+        self.assertEqual(tested.submitted, [{"kind": "run", "payload": {"prompt": "later"}, "queue": "runs", "key": "job_1"}])
+        self.assertEqual(self.worker.test("async run", answers=["!"]).output, "s-1!")
+        with self.assertRaises(Transient):
+            self.worker.test("run", {"prompt": "it"}, answers=[Transient("away")])
+        with self.assertRaisesRegex(Permanent, "the pool has no gateway"):
+            self.worker.test("run", {"prompt": "it"})
+
     def test_a_handler_can_be_tried_attempt_by_attempt(self) -> None:
         steps: dict[str, Any] = {}
         with self.assertRaises(Transient):
@@ -147,7 +172,8 @@ class Package(unittest.TestCase):
 
     def test_the_examples_of_the_page_run(self) -> None:
         page = (SDK / "README.md").read_text()
-        blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        # Blocks that name a file need a node: tests/client/test_readme.py runs them.
+        blocks = re.findall(r"```python\n(?!# )(.*?)```", page, re.DOTALL)
         self.assertGreater(len(blocks), 2)
         with mock.patch.object(Worker, "run"):
             for block in blocks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Optional, TypedDict
 
-from ostler import AsyncContext, Context, TaskInfo, Tested, Worker
+from ostler import AsyncClient, AsyncContext, Client, Context, GatewaySession, QueryResult, Submitted, TaskInfo, Tested, Worker
 
 worker = Worker()
 
@@ -25,6 +25,10 @@ def plain(payload: Order, ctx: Context) -> str:
     ctx.usage(model="m", input_tokens=fetched, cost_usd=0.5)
     child: str = ctx.submit("child", {"n": extra}, queue="q", key="k", delay=timedelta(minutes=1))
     found: Optional[TaskInfo] = ctx.task(child)
+    session: GatewaySession = ctx.gateway().create_session(user_id="u", workspace=ctx.folder)
+    answer: QueryResult = session.run_query("Hello", max_iterations=3)
+    ctx.run(answer.text, pool="runs", id="job_1", max_iterations=50)
+    session.run_query(1)  # pyright: ignore[reportArgumentType]
     return found.state if found else "gone"
 
 
@@ -38,6 +42,8 @@ async def later(payload: Order, ctx: AsyncContext) -> str:
     await ctx.session(f"s-{counted}")
     child: str = await ctx.submit("child")
     found = await ctx.task(child)
+    asked = await (await ctx.gateway().create_session()).run_query("Hello")
+    await ctx.run(asked.text)
     return found.id if found else child
 
 
@@ -46,3 +52,21 @@ def wrong(payload: Order, ctx: Context) -> None: ...
 
 
 tested: Tested = worker.test("plain", {"number": 1}, tasks=[TaskInfo("x", "failed", None, "no")])
+
+
+with Client("unix:api.sock", token_file="jobs.db.token", timeout=5) as client:
+    task: Submitted = client.submit("texts", "count", {"text": "to be"}, priority=5, in_=timedelta(minutes=1))
+    many: list[Submitted] = client.submit_many({"queue": "texts", "kind": "count"} for _ in range(3))
+    words: int = client.result(task, wait=60)["words"]
+    states: list[str] = [end["state"] for end in client.as_completed([task, *many, "key:first"])]
+    numbers: list[int] = [event["number"] for event in client.follow(task, after=3)]
+    client.jobs.create("texts", ["a", {"b": 1}], pilot=1)
+    client.wait(task, "5m", key=1)  # pyright: ignore[reportCallIssue]
+    client.task(5)  # pyright: ignore[reportArgumentType]
+
+
+async def ask(client: AsyncClient) -> str:
+    task: Submitted = await client.submit("texts", "count")
+    async for event in client.follow(task):
+        print(event["data"])
+    return (await client.wait(task, 60))["state"]

@@ -1,0 +1,18 @@
+//! The client of the HTTP API in JavaScript. Its own tests start nodes with the real program, and do `sdk/scenario.json`.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_client_in_javascript_does_the_scenario_and_survives_cuts() {
+    let output = Command::new("node")
+        .args(["--test", "test/scenario.test.mjs", "test/client.test.mjs"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/js"))
+        .env("OSTLER_PROGRAM", env!("CARGO_BIN_EXE_ostler"))
+        .env_remove("NODE_TEST_CONTEXT")
+        .output()
+        .expect("node runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let all_ran = said.contains("skipped 0") && said.contains("fail 0");
+    assert!(output.status.success() && all_ran, "not all of them ran:\n{said}");
+}
