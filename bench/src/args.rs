@@ -10,7 +10,7 @@ use crate::map;
 use crate::rate::Wanted;
 use crate::report::Report;
 use crate::scale::Scale;
-use crate::workers;
+use crate::{isolates, threads, turns, workers};
 
 /// The help text.
 pub(crate) const USAGE: &str = "\
@@ -20,6 +20,9 @@ Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [-
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
        bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
        bench workers [--calls N] [--rounds N] [--workers N] [--ours] [--dir DIR]
+       bench isolates [--millis N] [--ours] [--dir DIR]
+       bench threads [--calls N] [--rounds N]
+       bench turns --before PROGRAM [--after PROGRAM] [--slices N] [--millis N] [--only TEXT] [--dir DIR]
        bench faults [--faults N] [--tasks N] [--seed N] [--only TEXT] [--ostler PATH] [--dir DIR]
 
 sqlite measures the SQLite store beside bare SQLite statements. postgres starts a server of its own and measures the shared
@@ -29,6 +32,11 @@ one rate, for 30 seconds at 100 a second, and prints how many tasks began and ho
 map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
 workers sends tasks that do nothing to long-lived workers, and to ProcessPoolExecutor, loky and piscina, which it
 installs (--ours: leaves out).
+isolates calls JavaScript functions in every engine and isolation, and beside them Node's vm and worker threads, and workerd, which it
+installs (--ours: leaves out).
+threads runs closures that do nothing on the pool of threads, and on bare threads with a channel.
+turns compares two builds of this program, such as those before and after a change: both work in turns, slice by slice, on every row of
+sqlite and postgres.
 faults kills, stops and starves nodes of the real program while they work, crashes their server and fills their disk; it prints what
 was lost, completed twice, run twice at once and left behind, and fails if anything was.
 
@@ -56,6 +64,14 @@ pub(crate) enum Asked {
     Map { wanted: map::Wanted, dir: Option<PathBuf> },
     /// Measures long-lived workers against their peers.
     Workers { wanted: workers::Wanted, dir: Option<PathBuf> },
+    /// Measures functions against other runtimes.
+    Isolates { wanted: isolates::Wanted, dir: Option<PathBuf> },
+    /// Measures closures on threads.
+    Threads(threads::Wanted),
+    /// Compares two builds.
+    Turns { wanted: turns::Wanted, dir: Option<PathBuf> },
+    /// Runs slices for such a comparison.
+    Slices(Vec<String>),
     /// Injects faults.
     Faults { wanted: faults::Wanted, dir: Option<PathBuf> },
     /// Runs the work of one task in a fault run.
@@ -110,6 +126,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
         Some("rate") => rate(args),
         Some("map") => mapped(args),
         Some("workers") => workers(args),
+        Some("isolates") => isolated(args),
+        Some("threads") => threads(args),
+        Some("turns") => in_turns(args),
+        Some(turns::WORD) => Ok(Asked::Slices(args.collect())),
         Some("faults") => faulty(args),
         Some(faults::effect::WORD) => effect(args),
         Some("child") => child(args),
@@ -195,6 +215,64 @@ fn workers(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(Asked::Workers { wanted, dir })
 }
 
+fn isolated(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (isolates::Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--millis" => {
+                let millis = value()?.parse().ok().filter(|millis| *millis > 0);
+                wanted.millis = millis.ok_or("--millis is a whole number above zero")?;
+            }
+            "--ours" => wanted.peers = workers::Beside::None,
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Isolates { wanted, dir })
+}
+
+fn threads(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut wanted = threads::Wanted::default();
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=10_000_000).contains(number));
+        let number =
+            |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 10000000"));
+        match word.as_str() {
+            "--calls" => wanted.calls = number(value()?)?,
+            "--rounds" => wanted.rounds = number(value()?)?,
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Threads(wanted))
+}
+
+fn in_turns(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (turns::Wanted::new(PathBuf::new()), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (2..=MOST).contains(number));
+        let number = |text| number(text).ok_or_else(|| format!("{word} is a whole number from 2 to {MOST}"));
+        match word.as_str() {
+            "--before" => wanted.before = value()?.into(),
+            "--after" => wanted.after = Some(value()?.into()),
+            "--slices" => wanted.slices = usize::try_from(number(value()?)?).unwrap_or(usize::MAX),
+            "--millis" => wanted.millis = number(value()?)?,
+            "--only" => wanted.only = Some(value()?),
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    if wanted.before.as_os_str().is_empty() {
+        return Err("--before is missing: the program to compare with".into());
+    }
+    Ok(Asked::Turns { wanted, dir })
+}
+
 fn faulty(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let (mut wanted, mut dir) = (faults::Wanted::default(), None);
     while let Some(word) = args.next() {
@@ -265,6 +343,10 @@ mod tests {
             "map --items x",
             "workers --calls 0",
             "faults --tasks 0",
+            "threads --rounds 0",
+            "isolates --millis 0",
+            "turns",
+            "turns --before x --slices 1",
             "effect",
             "child",
             "child enqueuer",

@@ -13,7 +13,7 @@ use ostler_sqlite::Durability;
 use crate::ceiling::{Bare, Synchronous};
 use crate::load::{Keys, Shape};
 use crate::ours::Ours;
-use crate::{Bench, Error, node, postgres, rate};
+use crate::{Bench, Error, isolates, node, postgres, rate};
 
 /// A queue other than the measured one.
 const HOT_QUEUE: &str = "hot";
@@ -43,10 +43,14 @@ pub(crate) enum Role {
     RatedNode,
     /// The supervisor of a node's children.
     Supervisor,
+    /// A host of functions.
+    Host,
+    /// Calls functions on its only thread.
+    Engine,
 }
 
 impl Role {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Enqueuer,
         Self::SharedEnqueuer,
         Self::HotStore,
@@ -55,6 +59,8 @@ impl Role {
         Self::Victim,
         Self::RatedNode,
         Self::Supervisor,
+        Self::Host,
+        Self::Engine,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -67,6 +73,8 @@ impl Role {
             Self::Victim => "victim",
             Self::RatedNode => "rated-node",
             Self::Supervisor => "supervisor",
+            Self::Host => "host",
+            Self::Engine => "engine",
         }
     }
 
@@ -83,13 +91,22 @@ pub(crate) fn monotonic() -> Duration {
 
 /// Runs a role in the child process.
 pub(crate) fn run(role: Role, path: &Path) -> Result<(), Error> {
-    if role == Role::Supervisor {
-        // Before anything else is started, so that the process stays small.
-        return Ok(ostler_process::supervisor::serve()?);
+    // Before anything else is started: a supervisor is small, and V8 is there before other threads.
+    match role {
+        Role::Supervisor => return Ok(ostler_process::supervisor::serve()?),
+        Role::Host => match ostler_isolate::host_process::run()? {},
+        Role::Engine => return isolates::run_alone(&path.to_string_lossy()),
+        Role::Enqueuer
+        | Role::SharedEnqueuer
+        | Role::HotStore
+        | Role::HotCeiling
+        | Role::IdleNode
+        | Role::Victim
+        | Role::RatedNode => {}
     }
     let bench = Bench::new(crate::Scale::FULL, None)?;
     match role {
-        Role::Supervisor => {}
+        Role::Supervisor | Role::Host | Role::Engine => {}
         Role::IdleNode => return node::serve_idle(&bench, path),
         Role::Victim => return node::serve_victim(&bench, path),
         Role::RatedNode => return rate::serve(&bench, path),

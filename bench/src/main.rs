@@ -11,7 +11,10 @@
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
 //! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
 //! - `workers/`: long-lived workers compared with the process pools of Python and the thread pools of JavaScript.
+//! - `isolates/`: JavaScript functions compared with contexts and threads of Node, and with workerd.
+//! - `threads.rs`: closures on the pool of threads, compared with bare threads.
 //! - `faults/`: failing nodes, servers and disks, and whether anything is lost.
+//! - `turns/`: two builds in turns, to see what a change costs.
 //! - `args.rs`, `scale.rs`: arguments and sizes. `machine.rs`, `report.rs`: the machine and the results.
 
 mod args;
@@ -20,6 +23,7 @@ mod ceiling;
 mod child;
 mod disk;
 mod faults;
+mod isolates;
 mod latency;
 mod lists;
 mod load;
@@ -33,7 +37,9 @@ mod report;
 mod scale;
 mod sides;
 mod stats;
+mod threads;
 mod throughput;
+mod turns;
 mod workers;
 
 use std::path::{Path, PathBuf};
@@ -59,8 +65,12 @@ fn main() -> ExitCode {
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),
         Ok(Asked::Workers { wanted, dir }) => said(workers::run(&wanted, dir)),
+        Ok(Asked::Isolates { wanted, dir }) => said(isolates::run(&wanted, dir)),
+        Ok(Asked::Threads(wanted)) => said(threads::run(&wanted)),
         Ok(Asked::Faults { wanted, dir }) => said(faults::run(&wanted, dir)),
         Ok(Asked::Effect { folder, id, time }) => said(faults::effect::run(&folder, &id, time)),
+        Ok(Asked::Turns { wanted, dir }) => said(turns::run(&wanted, dir)),
+        Ok(Asked::Slices(arguments)) => said(turns::run_slices(&arguments)),
         Ok(Asked::Child { role, path }) => said(child::run(role, &path)),
         Ok(Asked::Usage) => {
             println!("{USAGE}");

@@ -140,6 +140,26 @@ fn workers_in_both_languages_run_what_they_are_sent() {
 }
 
 #[test]
+fn functions_run_in_every_engine_and_isolation() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["isolates", "--ours", "--millis", "20", "--dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let said = String::from_utf8(run.stdout).unwrap();
+    for side in [
+        "ostler, quickjs, fresh |",
+        "quickjs, process, warm | noop",
+        "quickjs, thread, fresh | fib",
+        "worker process",
+    ] {
+        assert!(said.contains(side), "{said}");
+    }
+}
+
+#[test]
 fn anything_else_is_answered_with_the_usage() {
     let run = Command::new(env!("CARGO_BIN_EXE_bench")).arg("redis").output().unwrap();
     assert_eq!(run.status.code(), Some(2));
@@ -167,4 +187,32 @@ fn nodes_that_are_killed_lose_nothing_and_it_is_said() {
     let cells: Vec<&str> = row.split(" | ").collect();
     assert_eq!((cells[2], cells[5], cells[7]), ("60", "0", "0"), "{said}");
     assert!(cells[1].parse::<u32>().unwrap() > 0, "something was killed: {said}");
+}
+
+#[test]
+fn two_builds_work_in_turns_on_every_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_bench");
+    for (only, rows) in [("batch 32", 2), ("postgres: cycle 32", 1)] {
+        let run = Command::new(program)
+            .args(["turns", "--before", program, "--slices", "2", "--millis", "2", "--only", only, "--dir"])
+            .arg(if only.starts_with("postgres") { std::env::temp_dir() } else { dir.path().to_owned() })
+            .output()
+            .unwrap();
+        let table = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert_eq!(table.lines().filter(|line| line.contains(" % to ")).count(), rows, "{table}");
+    }
+}
+
+#[test]
+fn a_short_run_of_the_threads_measures_every_row() {
+    let run = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["threads", "--calls", "100", "--rounds", "1"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let tables = String::from_utf8(run.stdout).unwrap();
+    let rows = tables.lines().filter(|line| line.starts_with("| 1 |") || line.starts_with("| 2 |"));
+    assert_eq!(rows.count(), 8, "{tables}");
 }

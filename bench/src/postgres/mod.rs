@@ -81,7 +81,7 @@ pub(crate) fn run(
 
 /// How tasks are run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// Claims and finishes tasks already enqueued, the finish of one batch together with the claim of the next.
     Drain,
     /// Enqueues, claims and finishes, one after the other.
@@ -185,8 +185,7 @@ impl Parts<'_> {
         ceiling: &mut Tally,
     ) -> Result<(), Error> {
         let about = self.bench.scale.slice;
-        let a_second = MOST_A_SECOND.min(batch * COMMITS_A_SECOND) as f64;
-        let stock = (a_second * about.as_secs_f64()) as usize + 2 * batch;
+        let stock = stock(batch, about);
         self.bench.runtime.block_on(async {
             match way {
                 Way::Drain => {
@@ -294,5 +293,32 @@ impl Parts<'_> {
             rounds: vec![round],
         });
         Ok(())
+    }
+}
+
+/// As many tasks as a drain of this length could not empty.
+fn stock(batch: usize, about: Duration) -> usize {
+    let a_second = MOST_A_SECOND.min(batch * COMMITS_A_SECOND) as f64;
+    (a_second * about.as_secs_f64()) as usize + 2 * batch
+}
+
+/// A store in a new schema, warmed up.
+pub(crate) async fn open_warm(url: &str, schema: &str, count: usize) -> Result<Arc<Ours>, Error> {
+    let ours = side::open(url, schema).await?;
+    side::fill(&ours, Rows::Finished, count).await?;
+    Ok(ours)
+}
+
+/// One slice of the store alone.
+pub(crate) async fn slice(ours: &Arc<Ours>, way: Way, batch: usize, about: Duration) -> Result<Tally, Error> {
+    match way {
+        Way::Drain => {
+            side::fill_ready(ours, stock(batch, about)).await?;
+            let did = side::drain(ours, batch, about).await?;
+            side::drain(ours, FILL, Duration::MAX).await?;
+            Ok(did)
+        }
+        Way::Cycle => side::cycle(ours, batch, about).await,
+        Way::Callers => side::call(ours, batch, about).await,
     }
 }

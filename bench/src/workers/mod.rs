@@ -8,6 +8,8 @@ mod alone;
 mod durable;
 mod peers;
 
+pub(crate) use peers::{carry_out, npm_package};
+
 use std::path::{Path, PathBuf};
 
 use ostler_process::supervisor::{Supervisor, SupervisorProgram};
@@ -160,7 +162,7 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/workers")
 }
 
-fn python_worker() -> ProcessPolicy {
+pub(crate) fn python_worker() -> ProcessPolicy {
     let program = programs().join("ours.py");
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/python");
     let mut environment = Environment::default();
@@ -171,15 +173,19 @@ fn python_worker() -> ProcessPolicy {
     }
 }
 
-fn js_worker() -> ProcessPolicy {
+pub(crate) fn js_worker() -> ProcessPolicy {
     let program = programs().join("ours.mjs");
     ProcessPolicy::new("bench", ["node".into(), program.display().to_string()])
 }
 
 /// The executor, with the supervisor of its children.
 async fn executor(policy: ProcessPolicy) -> Result<(Process, Supervisor), Error> {
-    let supervisor =
-        Supervisor::start(SupervisorProgram::this(["child", Role::Supervisor.name(), "-"]), Vec::new())
-            .await?;
+    let supervisor = supervisor().await?;
     Ok((Process::new(supervisor.clone(), policy)?, supervisor))
+}
+
+/// This program as a supervisor.
+pub(crate) async fn supervisor() -> Result<Supervisor, Error> {
+    let program = SupervisorProgram::this(["child", Role::Supervisor.name(), "-"]);
+    Ok(Supervisor::start(program, Vec::new()).await?)
 }

@@ -28,7 +28,7 @@ impl Peers {
         let folder = under.join("bench-peers");
         let left_out = |what: &str, error: Error| eprintln!("bench: {what} is left out: {error}");
         let python = python(&folder).map_err(|error| left_out(PYTHON_PACKAGE, error)).ok();
-        let js = js(&folder).map_err(|error| left_out(JS_PACKAGE, error)).ok();
+        let js = npm_package(&folder, JS_PACKAGE).map_err(|error| left_out(JS_PACKAGE, error)).ok();
         Self { python, js }
     }
 
@@ -61,14 +61,16 @@ fn python(folder: &Path) -> Result<PathBuf, Error> {
     Ok(python)
 }
 
-fn js(folder: &Path) -> Result<PathBuf, Error> {
+/// The folder that has a package of npm, which is installed if it is missing.
+pub(crate) fn npm_package(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     let home = std::path::absolute(folder.join("js"))?;
-    if !home.join("node_modules").join(JS_PACKAGE).exists() {
+    if !home.join("node_modules").join(name).exists() {
         std::fs::create_dir_all(&home)?;
-        std::fs::write(home.join("package.json"), "{\"private\":true}\n")?;
-        carry_out(
-            Command::new("npm").args(["install", "--silent", "--no-audit", JS_PACKAGE]).current_dir(&home),
-        )?;
+        let manifest = home.join("package.json");
+        if !manifest.exists() {
+            std::fs::write(manifest, "{\"private\":true}\n")?;
+        }
+        carry_out(Command::new("npm").args(["install", "--silent", "--no-audit", name]).current_dir(&home))?;
     }
     Ok(home)
 }
@@ -85,7 +87,7 @@ fn figures(mut command: Command, calls: u32, workers: u32) -> Result<Figures, Er
 }
 
 /// The output of a command.
-fn carry_out(command: &mut Command) -> Result<String, Error> {
+pub(crate) fn carry_out(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|error| format!("{name}: {error}"))?;
     if !done.status.success() {

@@ -168,6 +168,7 @@ fn explained(error: &OpsError) -> String {
         OpsError::Failed(Unsuccessful::NoReply { .. }) => Some("see: ostler workers".to_owned()),
         OpsError::Refused(
             OpsRefusal::TooManyTasks(_)
+            | OpsRefusal::OtherItems(_)
             | OpsRefusal::SeveralTasks { .. }
             | OpsRefusal::Finished { .. }
             | OpsRefusal::IdTaken { .. }
@@ -179,7 +180,10 @@ fn explained(error: &OpsError) -> String {
             | OpsRefusal::NoConversation(_),
         )
         | OpsError::Failed(
-            Unsuccessful::WorkerBusy(_) | Unsuccessful::NoneIdle(_) | Unsuccessful::JobHasTasks { .. },
+            Unsuccessful::WorkerBusy(_)
+            | Unsuccessful::NoneIdle(_)
+            | Unsuccessful::NodeStopping(_)
+            | Unsuccessful::JobHasTasks { .. },
         )
         | OpsError::QueueFull { .. }
         | OpsError::Store(_) => None,

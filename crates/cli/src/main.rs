@@ -32,6 +32,10 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == up::SUPERVISOR) {
         return exit::end(up::keep());
     }
+    // Or as a host of JavaScript functions.
+    if std::env::args_os().nth(1).is_some_and(|word| word == ostler_isolate::host_process::HOST) {
+        return exit::end(up::host_functions());
+    }
     // Or as a child that tests the sandbox of a pool.
     if std::env::args_os().nth(1).is_some_and(|word| word == ostler_process::sandbox::PROBE) {
         return exit::end(up::sandbox::try_sandbox());

@@ -274,6 +274,18 @@ fn is_there(path: &Path) -> bool {
     !std::fs::symlink_metadata(path).is_err_and(not_found)
 }
 
+/// The user's state folder of Ostler, created if it is missing.
+pub(crate) fn state_folder() -> anyhow::Result<PathBuf> {
+    let place = StoreLocation::in_state_folder(&|name| std::env::var_os(name))?;
+    match place.url {
+        StoreUrl::Sqlite(path) => {
+            make_state_folder(&path)?;
+            Ok(path.parent().map(Path::to_owned).unwrap_or_default())
+        }
+        StoreUrl::Postgres(_) => unreachable!("the default store is a file"),
+    }
+}
+
 fn make_state_folder(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);

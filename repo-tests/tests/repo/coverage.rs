@@ -151,8 +151,8 @@ fn every_place_exists() {
     none("places that do not exist", &wrong);
 }
 
-/// Whether there is a test with this name that runs: a case in the table of its suite, a page in the table of guides, or a
-/// function with a test attribute that is not ignored.
+/// Whether there is a test with this name that runs: a case in the table of its suite, a page in the table of guides, one of those that run
+/// on each engine, or a function with a test attribute that is not ignored.
 fn is_test(path: &str, source: &str, function: &str) -> bool {
     let is_guide =
         path.ends_with("program/guide.rs") && source.contains(&format!("    {function}: \"docs/guide/"));
@@ -160,11 +160,23 @@ fn is_test(path: &str, source: &str, function: &str) -> bool {
     if path.contains(SUITES) && path.contains("/src/") {
         return is_case(path, source, function);
     }
+    if is_on_each_engine(source, function) {
+        return true;
+    }
     let line = source[..at].rfind('\n').map_or(0, |end| end + 1);
     let above = source[..line].lines().rev().take(MOST_ATTRIBUTES).take_while(|line| !line.trim().is_empty());
     let attributes: Vec<&str> = above.map(str::trim).filter(|line| line.starts_with("#[")).collect();
     let is = |start: &str| attributes.iter().any(|line| line.starts_with(start));
     (is("#[test]") || is("#[tokio::test")) && !is("#[ignore")
+}
+
+/// Whether a macro of the file makes a test of the function for each JavaScript engine.
+fn is_on_each_engine(source: &str, function: &str) -> bool {
+    source.split("on_each_engine").skip(1).any(|rest| {
+        let list =
+            rest.trim_start_matches("_async").strip_prefix("!(").and_then(|list| list.split(')').next());
+        list.is_some_and(|list| list.split(',').any(|name| name.trim() == function))
+    })
 }
 
 /// Whether a case is in a table: of its own file or, for races, of the file that lists them.
@@ -234,6 +246,9 @@ fn a_function_that_is_no_test_is_told_from_one() {
         "cases![\n    listed,\n];\n\nasync fn listed(s: &Scene) {}\n\nasync fn forgotten(s: &Scene) {}\n";
     let found = ["listed", "forgotten"].map(|name| is_test("crates/a/src/conformance/b.rs", suite, name));
     assert_eq!(found, [true, false]);
+    let engines = "on_each_engine_async!(one, two);\non_each_engine!(\n    three,\n);\nfn one() {}\nfn three() {}\nfn four() {}\n";
+    let found = ["one", "three", "four"].map(|name| is_test("crates/a/tests/b.rs", engines, name));
+    assert_eq!(found, [true, true, false]);
 }
 
 #[test]

@@ -93,12 +93,12 @@ fn the_javascript_sdk_can_be_installed_with_its_types() {
         run(&folder, "npm", &["install", "--offline", "--no-audit", "--no-fund", &cache, how, source]);
         fs::write(
             folder.join("look.mjs"),
-            "import { worker } from 'ostler'; console.log(typeof worker.run);",
+            "import { worker } from 'ostler'; import { Client } from 'ostler/client'; console.log(typeof worker.run, typeof Client);",
         )
         .expect("a file can be written");
-        assert_eq!(run(&folder, "node", &["look.mjs"]), "function\n");
+        assert_eq!(run(&folder, "node", &["look.mjs"]), "function function\n");
         assert_eq!(run(&folder, "node", &["-p", "typeof require('ostler').worker.run"]), "function\n");
-        for file in ["index.d.ts", "README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+        for file in ["index.d.ts", "client.d.ts", "README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
             assert!(
                 folder.join("node_modules/ostler").join(file).exists(),
                 "{how}: {file} is not in the package"

@@ -70,8 +70,8 @@ pub(crate) struct Map {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=MAX_PILOT))]
     pub(crate) pilot: Option<u64>,
-    /// Let a pool of ostler.toml run the items, with its settings; tasks have the kind of --kind
-    #[arg(long, value_name = "POOL", help_heading = WORK, requires = "kind", conflicts_with = "agent")]
+    /// Let a pool of ostler.toml run the items, with its settings; tasks have the kind of --kind, and with a prompt need none
+    #[arg(long, value_name = "POOL", help_heading = WORK, conflicts_with = "agent")]
     pub(crate) pool: Option<String>,
     /// The kind of the tasks for a pool
     #[arg(long, value_name = "KIND", help_heading = WORK, requires = "pool", value_parser = values::kind)]

@@ -6,6 +6,8 @@ mod limits;
 mod map;
 mod plans;
 mod recycle;
+mod resume;
+mod run;
 mod schedule;
 pub(crate) mod task_line;
 mod tasks;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::config::Listen;
 use crate::exit::{self, Code};
 use crate::log::{LogFormat, Verbosity};
 
@@ -26,9 +29,12 @@ pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, Map};
 pub(crate) use plans::Amend;
 pub(crate) use recycle::Recycle;
+pub(crate) use resume::Resume;
+pub(crate) use run::RunArgs;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
     Cancel, Continue, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
+    TaskOptions,
 };
 
 /// The help heading for global options.
@@ -83,6 +89,11 @@ pub(crate) enum Command {
     /// Enqueue a task and print its id; with --jsonl, many tasks
     #[command(after_help = "Example: ostler submit mail send --payload '{\"to\":\"anna\"}' --key welcome-17")]
     Submit(Submit),
+    /// Give a prompt to a pool of agents and print the id of its task
+    #[command(
+        after_help = "Example: ostler run --prompt \"Review the code\" --folder . --id job_abc123 --wait"
+    )]
+    Run(RunArgs),
     /// List tasks, newest first
     #[command(after_help = "Example: ostler ls --state failed --where payload.tenant=acme")]
     Ls(List),
@@ -150,13 +161,9 @@ pub(crate) enum Command {
         #[arg(long, default_value = "paused by hand")]
         reason: String,
     },
-    /// Resume a paused queue
+    /// Resume a paused queue, or take back the drain of a node
     #[command(after_help = "Example: ostler resume mail")]
-    Resume {
-        /// The queue
-        #[arg(value_parser = values::queue)]
-        queue: String,
-    },
+    Resume(Resume),
     /// Show and change the limits of queues
     #[command(subcommand, after_help = "Example: ostler queue show mail")]
     Queue(QueueCommand),
@@ -206,6 +213,10 @@ pub(crate) struct Up {
     /// The node's name [default: the name in the config, then the host name]
     #[arg(long, value_name = "N", value_parser = values::node)]
     pub(crate) name: Option<String>,
+    /// Where the HTTP API listens: an address such as 127.0.0.1:7700, unix:PATH, or none [default: OSTLER_LISTEN, then listen in
+    /// the config]
+    #[arg(long, value_name = "ADDRESS", value_parser = Listen::parse)]
+    pub(crate) listen: Option<Listen>,
     /// Apply this node's queue settings even if another node has different ones
     #[arg(long)]
     pub(crate) take_over: bool,

@@ -93,7 +93,7 @@ pub(crate) struct TaskOptions {
     #[arg(long, value_name = "K")]
     pub(crate) limit_key: Option<String>,
     /// How much of the queue's rates it uses [default: from the payload, if the queue has a path for it; else 1]
-    #[arg(long, value_name = "N", value_parser = super::limits::cost)]
+    #[arg(long, value_name = "N", value_parser = ostler_wire::limit_syntax::cost)]
     pub(crate) cost: Option<u32>,
     #[command(flatten)]
     pub(crate) plans: Plans,

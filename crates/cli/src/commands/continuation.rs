@@ -18,10 +18,7 @@ const MAX_PROMPT: u64 = 16 << 20;
 
 pub(super) async fn run(console: &Console, asked: Continue) -> anyhow::Result<Code> {
     let Continue { one, prompt, to: queue, wait } = asked;
-    let prompt = if prompt == "-" { from_stdin()? } else { prompt };
-    if prompt.trim().is_empty() {
-        return Err(refused(Code::BadInput, "the prompt is empty"));
-    }
+    let prompt = prompt_of(prompt)?;
     let place = console.place()?;
     let store = place.open(IfMissing::Refuse).await?;
     let which = task_name::of_one(store.as_ref(), &one).await?;
@@ -34,6 +31,15 @@ pub(super) async fn run(console: &Console, asked: Continue) -> anyhow::Result<Co
     }
     console.out.answer(&answer.view(), |_| format!("{}\n", answer.id()))?;
     Ok(Code::Done)
+}
+
+/// The prompt of an argument, which may stand for standard input.
+pub(super) fn prompt_of(given: String) -> anyhow::Result<String> {
+    let prompt = if given == "-" { from_stdin()? } else { given };
+    if prompt.trim().is_empty() {
+        return Err(refused(Code::BadInput, "the prompt is empty"));
+    }
+    Ok(prompt)
 }
 
 fn from_stdin() -> anyhow::Result<String> {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ostler_exec::ThreadEnvironment;
 use ostler_process::supervisor::{Contained, Containment};
 use ostler_store::SystemClock;
 use ostler_wire::system::{FindingView, Severity};
@@ -25,7 +26,9 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
         Some(Ok(config)) => Some(contained(config.containment).await),
         Some(Err(_)) | None => None,
     };
-    let findings = examine(Subject { store, config, containment, clock: Arc::new(SystemClock) }).await;
+    let threads = Some(ThreadEnvironment::here());
+    let findings =
+        examine(Subject { store, config, containment, threads, clock: Arc::new(SystemClock) }).await;
     console.out.answer(&findings, |_| text(&findings))?;
     let bad = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })

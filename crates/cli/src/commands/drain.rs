@@ -1,6 +1,7 @@
-//! `ostler drain`: asks a node to finish its running tasks and exit.
+//! `ostler drain`: asks a node to finish its running tasks and exit. `ostler resume --node` takes that back.
 
 use ostler_ops::nodes;
+use ostler_wire::action::NodeResumption;
 
 use super::Console;
 use crate::exit::Code;
@@ -10,7 +11,21 @@ pub(super) async fn run(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let view = nodes::drain(store.as_ref(), name).await?;
     console.out.answer(&view, |_| {
-        format!("{} is draining: it will finish its running tasks and exit\n", view.node)
+        format!(
+            "{0} is draining: it will finish its running tasks and exit; until then, to take that back: ostler resume --node {0}\n",
+            view.node
+        )
     })?;
+    Ok(Code::Done)
+}
+
+pub(super) async fn resume(console: &Console, name: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(IfMissing::Refuse).await?;
+    let view = nodes::resume(store.as_ref(), name).await?;
+    let how = match view.result {
+        NodeResumption::Resumed => "is no longer draining: it claims tasks again",
+        NodeResumption::NotDraining => "was not draining",
+    };
+    console.out.answer(&view, |_| format!("{} {how}\n", view.node))?;
     Ok(Code::Done)
 }

@@ -25,6 +25,7 @@ mod queues;
 mod recycle;
 mod resize;
 mod retry;
+mod run;
 mod schedule;
 mod selection;
 mod show;
@@ -42,7 +43,7 @@ use ostler_store::calls::StepsOnReplay;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Args, Command, DeadCommand, Globals};
+use crate::args::{Args, Command, DeadCommand, Globals, Resume};
 use crate::config::Config;
 use crate::demo;
 use crate::exit::Code;
@@ -89,6 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::DemoWorker { path, name } => demo::run_worker(&path, &name).map(|()| Code::Done),
         Command::Up(up) => up::run(&console, up),
         Command::Submit(submit) => block_on(submit::run(&console, submit)),
+        Command::Run(run) => block_on(run::run(&console, run)),
         Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),
         Command::Show(show) => block_on(show::run(&console, &show.one)),
         Command::Logs(logs) => block_on(logs::run(&console, &logs)),
@@ -114,7 +116,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
             block_on(stats::run(&console, queue, if all { JobQueues::Listed } else { JobQueues::Hidden }))
         }
         Command::Pause { queue, reason } => block_on(queues::pause(&console, &queue, reason)),
-        Command::Resume { queue } => block_on(queues::resume(&console, &queue)),
+        Command::Resume(Resume { node: Some(node), .. }) => block_on(drain::resume(&console, &node)),
+        // One of the two is required.
+        Command::Resume(Resume { queue, node: None }) => {
+            block_on(queues::resume(&console, &queue.unwrap_or_default()))
+        }
         Command::Cost(cost) => block_on(cost::run(&console, &cost)),
         Command::Queue(what) => block_on(queue::run(&console, what)),
         Command::Breaker(what) => block_on(breaker::run(&console, what)),

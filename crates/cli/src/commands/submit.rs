@@ -14,8 +14,7 @@ use ostler_wire::json::Json;
 use ostler_wire::task::{ErrorView, Waited};
 
 use super::{Console, payload, submit_lines, task_name};
-use crate::args::Submit;
-use crate::args::task_line::TaskLine;
+use crate::args::{Submit, TaskOptions};
 use crate::exit::{Code, refused, say};
 use crate::print::{Format, visible};
 use crate::store_location::IfMissing;
@@ -31,7 +30,7 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
         Some(given) => payload::read(given, place.bounds()).await?,
         None => "null".to_owned(),
     };
-    let mut request = request(TaskLine { queue, kind, payload, options }, &ids()?)?;
+    let mut request = request(queue, kind, payload, options, &ids()?)?;
     // Checked before the store is opened: a refused task creates no store.
     request.check(place.bounds(), SystemClock.now())?;
     // Tasks to wait for are in an existing store.
@@ -90,8 +89,13 @@ pub(super) fn rejected(holder: TaskId) -> anyhow::Error {
 }
 
 /// The submission as described by the options.
-pub(super) fn request(line: TaskLine, ids: &Ids) -> anyhow::Result<SubmitRequest> {
-    let TaskLine { queue, kind, payload, options } = line;
+fn request(
+    queue: String,
+    kind: String,
+    payload: String,
+    options: TaskOptions,
+    ids: &Ids,
+) -> anyhow::Result<SubmitRequest> {
     let plans = options.plans;
     let id = options.id.unwrap_or_else(|| TaskId(ids()));
     let after = plans.after.iter().map(|other| other.in_queue(&queue)).collect();
@@ -115,7 +119,7 @@ pub(super) fn request(line: TaskLine, ids: &Ids) -> anyhow::Result<SubmitRequest
 }
 
 /// The absolute path of the folder: the node has another current folder.
-fn folder(given: &Path) -> anyhow::Result<String> {
+pub(super) fn folder(given: &Path) -> anyhow::Result<String> {
     let wrong = |sentence: &str| refused(Code::BadInput, format!("folder: {} {sentence}", given.display()));
     let whole = std::path::absolute(given).map_err(|error| wrong(&format!("cannot be found: {error}")))?;
     if !whole.is_dir() {

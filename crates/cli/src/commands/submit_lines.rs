@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use ostler_core::TaskId;
 use ostler_ops::OpsError;
+use ostler_ops::input::submit_request;
 use ostler_ops::submit::{BatchError, NotEnqueued, SubmitAnswer, SubmitRequest, line_view, submit_batch};
 use ostler_runtime::Ids;
 use ostler_store::{Bounds, Clock as _, MAX_AFTER_IN_CALL, MAX_BATCH, Store, SystemClock};
@@ -70,6 +72,10 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead + Send>> {
         Ok(opened) => Ok(Box::new(BufReader::new(opened))),
         Err(error) => Err(refused(Code::BadInput, format!("cannot read {}: {error}", file.display()))),
     }
+}
+
+fn shown(file: &Path) -> std::borrow::Cow<'_, str> {
+    if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() }
 }
 
 /// The task of a line.
@@ -137,16 +143,20 @@ impl LineReader {
     }
 
     fn request(&self, text: &str) -> anyhow::Result<SubmitRequest> {
-        let mut line = task_line::parse(text, self.queue.as_deref(), self.kind.as_deref())
-            .map_err(|sentence| refused(Code::BadInput, sentence))?;
-        line.payload = payload::check(line.payload.into_bytes(), self.bounds)?;
-        let request = submit::request(line, &self.ids)?;
+        let bad = |sentence: String| refused(Code::BadInput, sentence);
+        let mut line = task_line::parse(text, self.queue.as_deref(), self.kind.as_deref()).map_err(bad)?;
+        if let Some(payload) = &line.payload {
+            payload::check(payload.get().as_bytes().to_vec(), self.bounds)?;
+        }
+        line.folder = line.folder.as_deref().map(|given| submit::folder(Path::new(given))).transpose()?;
+        let request =
+            submit_request(line, || TaskId((self.ids)())).map_err(|error| bad(error.to_string()))?;
         request.check(self.bounds, SystemClock.now())?;
         Ok(request)
     }
 
     fn wrong(&self, sentence: &str) -> anyhow::Error {
-        refused(Code::BadInput, format!("{}, line {}: {sentence}", self.file.display(), self.number))
+        refused(Code::BadInput, format!("{}, line {}: {sentence}", shown(&self.file), self.number))
     }
 }
 

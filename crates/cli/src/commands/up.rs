@@ -9,16 +9,22 @@ use ostler_wire::system::ReadyEvent;
 
 use super::{Console, config};
 use crate::args::Up;
-use crate::config::{Config, DetachedJobs};
-use crate::exit::{Code, refused, warn};
+use crate::config::{Config, DetachedJobs, Listen};
+use crate::exit::{Code, refused, say, warn};
 use crate::log::{self, FILTER, LogFormat, LogLevel, UpLine, Verbosity};
 use crate::print::Format;
 use crate::store_location::CONFIG_FILE;
 use crate::up::{self, NodePlan, UpNode, sandbox};
 
+/// The variable for `--listen`.
+const LISTEN: &str = "OSTLER_LISTEN";
+
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let verbosity = up.verbosity();
-    let (file, config) = read(up.config)?;
+    let (file, mut config) = read(up.config)?;
+    if let Some(listen) = asked(up.listen)? {
+        config.api.listen = listen;
+    }
     open_log(up.log.unwrap_or(config.log.format), verbosity, config.log.level)?;
     let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
     let config = sandbox::hide(config, place.url())?;
@@ -35,6 +41,16 @@ pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     runtime.shutdown_background();
     log::flush();
     done
+}
+
+/// Where the API is to listen, by the option or the environment.
+fn asked(option: Option<Listen>) -> anyhow::Result<Option<Listen>> {
+    if option.is_some() {
+        return Ok(option);
+    }
+    let Some(text) = std::env::var_os(LISTEN).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let listen = Listen::parse(&text.to_string_lossy());
+    listen.map(Some).map_err(|sentence| refused(Code::BadInput, format!("{LISTEN}: {sentence}")))
 }
 
 /// From here on, the node's events and the program's sentences go to the log.
@@ -71,7 +87,7 @@ pub(crate) fn machine() -> String {
 /// Says that the node is up: a line of JSON for programs, and a line of the log.
 fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
     let session = up.node.session();
-    let ready = ReadyEvent::new(session);
+    let ready = ReadyEvent::new(session, up.api.as_ref().map(|api| api.listen.clone()));
     if console.out.format() == Format::Json || !std::io::stdout().is_terminal() {
         // Write errors are ignored: the node works without a reader.
         let _ = console.out.json(&ready);
@@ -88,6 +104,10 @@ fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
         pools: pools(&plan.config),
         containment: contained,
     });
+    if let Some(api) = &up.api {
+        let tokens = api.tokens.as_ref().map(|file| format!("; its tokens are in {}", file.display()));
+        say(&format!("the HTTP API listens on {}{}", api.listen, tokens.unwrap_or_default()));
+    }
     if let Some(warning) = plan.place.warning() {
         warn(&warning);
     }

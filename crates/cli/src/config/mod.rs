@@ -3,6 +3,7 @@
 //! [`reference()`] has every key, with its default. A [`Config`] is plain data that needs no further checks.
 
 mod account;
+mod api;
 mod budget;
 mod folders;
 mod hooks;
@@ -34,6 +35,7 @@ use ostler_store::{Bounds, MAX_WORKERS};
 use toml::de::DeTable;
 
 use account::AccountSettings;
+pub(crate) use api::{ApiSettings, Listen};
 use limits::LimitSettings;
 pub(crate) use limits::Replaces;
 pub(crate) use ostler::StoreUrl;
@@ -68,8 +70,6 @@ const CONTAINMENTS: [(&str, Containment); 3] =
     [("auto", Containment::Auto), ("cgroup", Containment::Cgroup), ("group", Containment::Group)];
 /// The values of `lease.failover`.
 const FAILOVERS: [(&str, Failover); 2] = [("known", Failover::Known), ("strict", Failover::Strict)];
-/// Planned top-level keys.
-const LATER_KEYS: [&str; 1] = ["listen"];
 
 /// The contents of `ostler.toml`, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +92,7 @@ pub(crate) struct Config {
     /// Where nodes publish their presence. Shown without its password.
     pub(crate) presence: Option<PresenceSettings>,
     pub(crate) jobs: DetachedJobs,
+    pub(crate) api: ApiSettings,
     pub(crate) secrets: Vec<Secret>,
     /// What models cost.
     pub(crate) prices: Arc<PriceTable>,
@@ -170,6 +171,7 @@ impl Default for Config {
             log: LogSettings::default(),
             presence: None,
             jobs: DetachedJobs::Left,
+            api: ApiSettings::default(),
             secrets: Vec::new(),
             prices: Arc::new(PriceTable::built_in()),
             pools: Vec::new(),
@@ -276,6 +278,8 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>, prices: PriceTable) -> Con
     });
     let (kept, strays) = keep(top.section("keep"));
     let (lease, failover) = lease(top.section("lease"));
+    let listen = top.find("listen");
+    let api = api::read(listen, top.section("api"));
     let secrets = secrets::read_all(&top.section("secrets"));
     let prices = Arc::new(budget::prices(&top.section("prices"), prices));
     let config = Config {
@@ -304,6 +308,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>, prices: PriceTable) -> Con
             .find("serve_jobs")
             .and_then(|found| found.choice(DetachedJobs::Served, DetachedJobs::Left))
             .unwrap_or(default.jobs),
+        api,
         pools: pool::read_all(&top.section("pool"), kinds, &secrets, &prices),
         prices,
         secrets: secrets.into_values().flatten().collect(),
@@ -322,7 +327,7 @@ fn whole_file(mut top: Section<'_>, kinds: Kinds<'_>, prices: PriceTable) -> Con
             ),
         );
     }
-    top.close(&LATER_KEYS);
+    top.close(&[]);
     config
 }
 

@@ -20,8 +20,6 @@ pub(super) const COUNTS: RangeInclusive<u32> = 1..=1_000_000;
 const LIMITS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// The default of `scale_up_at`.
 const SCALE_UP_AT: u32 = 1;
-/// Planned executors.
-const LATER: [&str; 3] = ["llm", "http", "isolate"];
 /// Executors that need Rust functions, and are for programs that use the library.
 const IN_RUST: [&str; 2] = ["inline", "thread"];
 
@@ -105,9 +103,6 @@ fn kind_named<'k>(found: &FoundValue<'_>, kinds: Kinds<'k>) -> Option<&'k dyn Po
         rust if IN_RUST.contains(&rust) => found.refuse(format!(
             "\"{rust}\" runs Rust functions, and is only for programs that use the library; available here: {has}"
         )),
-        later if LATER.contains(&later) => {
-            found.refuse(format!("\"{later}\" is not supported in this version; available: {has}"))
-        }
         other => {
             let guess = match nearest(other, &words(kinds)) {
                 Some(near) => format!("did you mean \"{near}\"?"),

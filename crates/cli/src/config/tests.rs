@@ -1,6 +1,9 @@
 //! The config as a whole: what is accepted, what is refused, and that the reference is right.
 
 mod agents;
+mod functions;
+mod gateway;
+mod llm;
 mod process;
 mod sandbox;
 mod schedules;
@@ -182,9 +185,14 @@ fn the_reference_as_it_stands_changes_nothing() {
 #[test]
 fn the_values_in_the_reference_are_the_defaults() {
     let mut config = good(&in_force());
-    let [workers, agents, shown] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    let named = |name: &str| config.pools.iter().find(|pool| pool.name == name).expect(name);
+    let [workers, functions, labels, agents, queries, shown] =
+        ["documents", "functions", "labels", "reviews", "runs", "shell"].map(named);
     assert_eq!(*workers, plain_workers(), "and what has no default has an example");
+    assert_eq!(*functions, functions::plain());
+    assert_eq!(*labels, llm::plain());
     assert_eq!(*agents, agents::plain());
+    assert_eq!(*queries, gateway::plain());
     let mut plain = with_prices(
         "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.script }}\"]",
     );
@@ -219,13 +227,16 @@ fn the_values_in_the_reference_are_the_defaults() {
     let presence = config.presence.take().expect("it is shown");
     assert_eq!(presence.redis.to_string(), "redis://127.0.0.1:6379");
     assert_eq!(presence.times, PresenceTimes::default());
+    assert_eq!(config.api.listen, Listen::parse("127.0.0.1:7700").expect("the usual address"));
+    assert_eq!(config.api.public_url.take().as_deref(), Some("https://ostler.example.org"));
+    config.api.listen = Listen::Usual;
     assert_eq!(config, Config::default());
 }
 
 /// A pool of workers with only the required keys, and the reference's examples for keys that have no default.
 fn plain_workers() -> PoolSettings {
     let text = "[pool.documents]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]
-        recycle = { after_tasks = 1000, above_memory = \"512MiB\" }";
+        recycle = { after_tasks = 1000, above_memory = \"512MiB\" }\ngateway = \"http://127.0.0.1:8900\"";
     with_prices(text)
 }
 
@@ -236,7 +247,7 @@ fn every_key_there_is_stands_in_the_reference() {
     document(&reading, &text, POOL_KINDS, PriceTable::built_in());
     let asked = reading.asked();
     assert!(asked.iter().any(|(key, _)| key == "pool.shell.retry.max_node_deaths"), "{asked:?}");
-    // There are three schedules, for the three kinds of recurrence, and three pools: each key is in one of them.
+    // There are three schedules, for the three kinds of recurrence, and a pool of each kind: each key is in one of them.
     let sort = |key: &str| match key.splitn(3, '.').collect::<Vec<_>>().as_slice() {
         [table @ ("schedule" | "pool"), _, rest] => format!("{table}.*.{rest}"),
         _ => key.to_owned(),
@@ -272,22 +283,22 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
-fn what_the_design_has_and_this_version_has_not_is_said_so() {
-    assert_eq!(fault("listen = \"127.0.0.1:7700\""), "ostler.toml:1: listen: not supported in this version");
+fn where_the_api_listens_and_how_it_is_called_is_checked() {
+    assert!(fault("listen = \"here\"").contains("listen is invalid: \"here\" is no address"));
+    assert!(fault("api.base_path = \"ostler/\"").contains("must begin with a slash"));
+    assert!(fault("api.trusted_proxies = [\"proxy\"]").contains("IP addresses or networks"));
+    assert!(fault("api.metrics = \"all\"").contains("must be \"token\" or \"open\""));
+    assert!(fault("api.public_url = \"ostler.example.org\"").contains("https://ostler.example.org"));
 }
 
 #[test]
 fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
     let with =
         |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
-    assert_eq!(
-        with("llm"),
-        "ostler.toml:2: pool.reviews.executor \"llm\" is not supported in this version; available: command, process, agent"
-    );
+    assert!(with("docker").ends_with("available: command, process, agent, llm, http, isolate"));
     assert!(with("inline").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("thread").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("comand").contains("did you mean \"command\"?"));
-    assert!(with("docker").contains("available: command"));
     assert!(
         fault("[pool.x]\ntimeout = \"1s\"")
             .contains(":1: pool.x.executor is missing; this version has command")
@@ -506,7 +517,7 @@ fn everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() {
         "shutdown_timeout = 5\n",
         "lease = { ttl = \"1s\", heartbeat = \"1s\" }\n",
         "keep = { completd = \"1d\" }\n",
-        "[pool.a]\nexecutor = \"llm\"\nmax_workers = 0\n",
+        "[pool.a]\nexecutor = \"docker\"\nmax_workers = 0\n",
         "[pool.b]\nexecutor = \"command\"\ncommand = []\ntimeout = 0\nretry = { attempts = 0, base = 1 }\n",
     ));
     let numbers: Vec<&str> = lines.iter().filter_map(|line| line.split(':').nth(1)).collect();

@@ -19,7 +19,7 @@ use ostler_store::{Stats, Store, SystemClock};
 
 use next_step::next_step;
 use progress::DemoProgress;
-use tasks::{DOCUMENTS, LANES, NAME, SHELL, SUMS, Tasks};
+use tasks::{DOCUMENTS, FUNCTIONS, LANES, NAME, SHELL, SUMS, Tasks};
 pub(crate) use worker::run as run_worker;
 
 /// The demo takes a few seconds; after this something is wrong.
@@ -135,7 +135,8 @@ async fn summary(store: &Sqlite, began: Instant) -> anyhow::Result<()> {
     }
     ensure!(lost == 0 && twice == 0, "{lost} tasks were lost, {twice} completed twice");
     let took = began.elapsed().as_secs_f64();
-    println!("\n{total} tasks, 3 executors, 2 processes, 1 kill -9, 0 lost, 0 twice, {took:.1} s");
+    let executors = LANES.len();
+    println!("\n{total} tasks, {executors} executors, 2 processes, 1 kill -9, 0 lost, 0 twice, {took:.1} s");
     Ok(())
 }
 

@@ -41,7 +41,22 @@ pub(super) const SHELL: DemoShare = DemoShare {
     count: 60,
     what: "shell commands, each a child that cannot outlive its node",
 };
-pub(super) const LANES: [DemoShare; 3] = [DOCUMENTS, SUMS, SHELL];
+pub(super) const FUNCTIONS: DemoShare = DemoShare {
+    queue: "functions",
+    kind: "shout",
+    executor: "isolate",
+    count: 60,
+    what: "a JavaScript function in sandboxed host processes",
+};
+pub(super) const LANES: [DemoShare; 4] = [DOCUMENTS, SUMS, SHELL, FUNCTIONS];
+
+/// The file of the function, in the folder of its queue.
+const FUNCTION: &str = r#"export default async function ({ text }, ctx) {
+  const words = await ctx.step("words", () => text.split(" "));
+  await new Promise((resolve) => setTimeout(resolve, 15)); // long enough for a kill to hit it
+  return words.map((word) => word.toUpperCase());
+}
+"#;
 
 /// Documents that fail at first.
 const FLAKY: usize = 5;
@@ -67,11 +82,16 @@ impl Tasks {
         let pids = folder.join(PIDS);
         let script = format!("echo $OSTLER_DEMO_NODE $$ >> '{}'; sleep 0.05; echo done", pids.display());
         let script = serde_json::json!({ "script": script }).to_string();
+        let functions = folder.join(FUNCTIONS.queue);
+        std::fs::create_dir(&functions).context("no folder for functions")?;
+        std::fs::write(functions.join(format!("{}.js", FUNCTIONS.kind)), FUNCTION)?;
+        let texts = (1..=FUNCTIONS.count).map(|number| format!(r#"{{"text":"text number {number}"}}"#));
         let all = [broken]
             .into_iter()
             .chain(documents.map(|payload| task(&DOCUMENTS, payload)))
             .chain(sums.map(|payload| task(&SUMS, payload)))
             .chain((0..SHELL.count).map(|_| task(&SHELL, script.clone())))
+            .chain(texts.map(|payload| task(&FUNCTIONS, payload)))
             .collect();
         Ok(Self { all, broken: id })
     }

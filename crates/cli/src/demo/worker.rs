@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_exec::{Context, Inline, TaskError, ThreadPolicy, Threads};
+use ostler_isolate::{IsolateExecutor, IsolatePolicy};
 use ostler_process::supervisor::{Supervisor, SupervisorProgram};
 use ostler_process::{Command, CommandPolicy, Environment};
 use ostler_runtime::{Node, NodeConfig, NodeDeps, PoolConfig, StartMode};
@@ -14,14 +15,14 @@ use ostler_sqlite::{Options, Sqlite};
 use ostler_store::{Store, SystemClock};
 use tokio::io::AsyncReadExt as _;
 
-use super::{DOCUMENTS, NAME, SHELL, SUMS};
+use super::{DOCUMENTS, FUNCTIONS, NAME, SHELL, SUMS};
 use crate::up::SUPERVISOR;
 
 /// The duration of a task: long enough for a kill to hit one.
 const READING: Duration = Duration::from_millis(15);
 /// Workers per pool.
 const HANDS: usize = 4;
-/// Threads for handlers that are not `Send`.
+/// Threads for handlers that are not `Send`, and hosts of functions.
 const THREADS: usize = 2;
 /// How long a node may take to drain.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -44,6 +45,10 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
     let policy = CommandPolicy::new(["sh", "-c", "{{ payload.script }}"]);
     let environment = Environment { set: vec![(NAME.to_owned(), name.to_owned())], ..Environment::default() };
     let command = Command::new(supervisor.clone(), CommandPolicy { environment, ..policy })?;
+    // Beside the store, with the functions of the tour.
+    let scripts = path.with_file_name(FUNCTIONS.queue);
+    let policy = IsolatePolicy::new(FUNCTIONS.queue, scripts);
+    let isolates = IsolateExecutor::in_hosts(&policy, supervisor.clone())?;
     // Attempts are recorded before they start, so that the demo can show their outcome.
     let lazy = |queue: &str, executor, workers| PoolConfig {
         beginning: StartMode::Durable,
@@ -53,6 +58,7 @@ async fn serve(path: &Path, name: &str) -> anyhow::Result<()> {
         lazy(DOCUMENTS.queue, Arc::new(inline), HANDS),
         lazy(SUMS.queue, Arc::new(threads), THREADS),
         PoolConfig::durable(SHELL.queue, Arc::new(command), HANDS),
+        PoolConfig::durable(FUNCTIONS.queue, isolates, THREADS),
     ];
     let parts = NodeDeps { store, clock: Arc::new(SystemClock), ids: ostler::ids()? };
     let config = NodeConfig { guard: Some(Arc::new(supervisor.clone())), ..NodeConfig::new(name, pools) };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::{FindingLevel, PoolFinding};
+use ostler_exec::{BadThreadPolicy, SettingSource, ThreadEnvironment};
 use ostler_ops::doctor::facts::{
-    ConfigFacts, ContainedBy, DoctorFacts, KeptLeftover, Site, StoreFacts, StoreLook,
+    ConfigFacts, ContainedBy, DoctorFacts, KeptLeftover, Site, StoreFacts, StoreLook, ThreadFacts,
 };
 use ostler_postgres::{Address, Listening, Postgres};
 use ostler_process::supervisor::Contained;
@@ -25,7 +26,7 @@ const MAX_ANSWER: Duration = Duration::from_secs(10);
 
 /// Gathers all facts.
 pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
-    let Subject { store, config, containment, clock } = subject;
+    let Subject { store, config, containment, threads, clock } = subject;
     let now = clock.now();
     let redis = config
         .as_ref()
@@ -33,6 +34,9 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
         .and_then(|config| Some(config.presence.as_ref()?.redis.clone()));
     let pools = config.as_ref().and_then(|read| read.as_ref().ok()).map(|config| config.pools.clone());
     let leftovers = store.as_ref().map(|store| Leftovers::new(&pools.unwrap_or_default(), store));
+    // Without a node here, and if nothing is set, the defaults are no news.
+    let is_news = |read: &ThreadEnvironment| read.is_set() || matches!(config, Some(Ok(_)));
+    let threads = threads.filter(|read| read.as_ref().map_or(true, is_news)).map(thread_facts);
     let config = match config {
         Some(Ok(config)) => Some(good_config(&config).await),
         Some(Err(error)) => Some(ConfigFacts::Broken(error.to_string())),
@@ -52,7 +56,21 @@ pub(crate) async fn gather(subject: Subject) -> DoctorFacts {
             Contained::Group => ContainedBy::Group,
         })
     });
-    DoctorFacts { now, site, look, config, containment, presence, leftovers }
+    DoctorFacts { now, site, look, config, containment, presence, threads, leftovers }
+}
+
+fn thread_facts(read: Result<ThreadEnvironment, BadThreadPolicy>) -> Result<ThreadFacts, String> {
+    let variable = |source: SettingSource| match source {
+        SettingSource::Variable(name) => Some(name),
+        SettingSource::Default => None,
+    };
+    let ThreadEnvironment { policy, threads_from, most_from } = read.map_err(|bad| bad.to_string())?;
+    Ok(ThreadFacts {
+        threads: policy.threads,
+        threads_from: variable(threads_from),
+        most: policy.most,
+        most_from: variable(most_from),
+    })
 }
 
 async fn look(

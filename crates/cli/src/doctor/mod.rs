@@ -10,6 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use ostler_exec::{BadThreadPolicy, ThreadEnvironment};
 use ostler_ops::doctor::findings;
 use ostler_process::supervisor::Contained;
 use ostler_store::Clock;
@@ -25,6 +26,8 @@ pub(crate) struct Subject {
     pub(crate) config: Option<Result<Config, ConfigError>>,
     /// How children would be contained here, or why they cannot be; `None` if it was not checked.
     pub(crate) containment: Option<Result<Contained, String>>,
+    /// The threads that the environment asks for, or why it cannot be followed; `None` if it was not read.
+    pub(crate) threads: Option<Result<ThreadEnvironment, BadThreadPolicy>>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 

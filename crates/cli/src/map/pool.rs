@@ -19,8 +19,8 @@ use crate::up::sandbox;
 
 /// The word for pools of agents in `executor = "…"`.
 const AGENT: &str = "agent";
-/// The kind of the tasks for an agent.
-const AGENT_KIND: &str = "prompt";
+/// The kind of tasks with a prompt.
+const PROMPT_KIND: &str = "prompt";
 
 /// What is stored of the pool that the options ask for; `None`: a command runs the items. `prompt` is the template.
 pub(crate) fn asked_for(
@@ -31,18 +31,21 @@ pub(crate) fn asked_for(
     let synthesis = synthesis_template(map)?;
     Ok(match (&map.pool, &map.agent) {
         (Some(name), _) => {
-            let (name, kind) = (name.clone(), map.kind.clone().unwrap_or_default());
+            let usual = prompt.is_some().then(|| PROMPT_KIND.to_owned());
+            let kind = map.kind.clone().or(usual);
+            let kind = kind.ok_or_else(|| refused(Code::BadInput, "--pool needs --kind, or a --prompt"))?;
+            let name = name.clone();
             let options = options(map, SchemaForm::Inline)?;
             Some(JobPool { name, section: None, kind, prompt, options, synthesis })
         }
         (None, Some(agent)) => {
             known(agent)?;
             let section = Some(section(map, agent, folders)?);
-            let (name, kind) = (agent.clone(), AGENT_KIND.to_owned());
+            let (name, kind) = (agent.clone(), PROMPT_KIND.to_owned());
             Some(JobPool { name, section, kind, prompt, options: JsonMap::new(), synthesis })
         }
         (None, None) if prompt.is_some() => {
-            return Err(refused(Code::BadInput, "a prompt needs --agent, or --pool and --kind"));
+            return Err(refused(Code::BadInput, "a prompt needs --agent or --pool"));
         }
         (None, None) => None,
     })

@@ -15,7 +15,7 @@ use ostler_ops::jobs::pilot::{self, PilotState};
 use ostler_ops::jobs::{self, JobPool, JobSpec, ServedBy, synthesis};
 use ostler_process::Command;
 use ostler_process::supervisor::Supervisor;
-use ostler_runtime::{NodeHandle, PoolConfig, TakeOver};
+use ostler_runtime::{NodeHandle, NodeState, PoolConfig, TakeOver};
 use ostler_store::jobs::{JobFilter, JobRecord, queue_of};
 use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::job::JobState;
@@ -72,8 +72,14 @@ impl JobServer {
         let mut said: HashMap<JobId, String> = HashMap::new();
         loop {
             news.arm();
-            // If the store does not answer, the next poll may.
-            for record in self.open_jobs().await.unwrap_or_default() {
+            let state = *self.node.state().borrow();
+            let open = match state {
+                // If the store does not answer, the next poll may.
+                NodeState::Running | NodeState::Fenced => self.open_jobs().await.unwrap_or_default(),
+                // It takes no pool, unless its drain is taken back.
+                NodeState::Draining | NodeState::Ended => Vec::new(),
+            };
+            for record in open {
                 let id = record.job.id;
                 if at_work.len() < MAX_SERVED && served.insert(id) {
                     let server = self.clone();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_item_that_comes_after_the_halt_goes_back_when_the_node_drains_though_nobody_cancels_it() {
+    async fn an_item_that_comes_after_the_halt_goes_back_when_the_node_drains_though_no_caller_cancels_it() {
         let tally = Tally::new(Some(Halt::parse("soon,success=2").expect("a condition")), 60, 1, 0);
         for _ in 0..2 {
             assert_eq!(tally.admit(pending()).await, ItemAdmission::Begin);

@@ -12,7 +12,7 @@ use crate::print::visible;
 
 /// The interval between two looks at the kinds. Workers announce theirs when they are ready.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
-/// How often it is said again.
+/// How often the line is repeated.
 const REPEAT: Duration = Duration::from_secs(60);
 
 /// Compares the kind of a job with those of its workers.

@@ -17,6 +17,8 @@ use crate::config::size;
 
 /// The maximum number of lines of an attempt's standard output, counted from the end.
 const MAX_STDOUT_LINES: usize = 20;
+/// The maximum number of bytes of a prompt.
+const MAX_PROMPT_BYTES: usize = 200;
 /// The maximum number of bytes of each line.
 const MAX_STDOUT_LINE_BYTES: usize = 1_024;
 
@@ -83,6 +85,8 @@ pub(crate) fn show(record: &TaskDetail, view: &Detail, now: Timestamp, looks: Lo
         ("limit key", task.limit_key.clone()),
         ("cost", (task.cost != 1).then(|| task.cost.to_string())),
         ("spent", spent(&record.attempts)),
+        ("session", runs.iter().rev().find_map(|run| run.session_id.clone())),
+        ("prompt", runs.iter().rev().find_map(|run| run.prompt.as_deref()).map(prompt_line)),
         ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
         ("timeout", task.overrides.timeout.map(when::long)),
         ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
@@ -137,6 +141,14 @@ fn spent(attempts: &[Attempt]) -> Option<String> {
     let estimated = attempts.iter().any(Attempt::has_estimated_cost);
     let total: Cost = costs.iter().copied().sum();
     (!costs.is_empty()).then(|| format!("{total}{}", if estimated { ", estimated" } else { "" }))
+}
+
+/// The first line of a prompt.
+fn prompt_line(prompt: &str) -> String {
+    let prompt = prompt.trim();
+    let line = prompt.lines().next().unwrap_or_default();
+    let shown = cut(line, MAX_PROMPT_BYTES);
+    if line.len() < prompt.len() { format!("{shown} …") } else { shown }
 }
 
 /// What throttles a task: its key or its queue.

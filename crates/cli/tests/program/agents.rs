@@ -65,6 +65,10 @@ fn an_agent_answers_and_its_transcript_and_its_cost_are_kept() {
     let attempt = &task["attempts"][0];
     assert_eq!(attempt["session_id"], log(&place)[0]["session"]);
     assert!(attempt["cost_usd"].as_f64().is_some_and(|usd| usd > 0.0), "{attempt}");
+    let text = place.done(["show", &id]);
+    let session = attempt["session_id"].as_str().expect("an id");
+    assert!(text.contains(&format!("session       {session}")), "{text}");
+    assert!(text.contains("prompt        [[text]] please"), "{text}");
     let shown = place.done(["logs", &id]);
     assert!(shown.contains("[[text]] please") && shown.contains("Hello."), "{shown}");
     let env = submit(&place, "[[who]]", &["--wait"]);
@@ -328,8 +332,11 @@ fn a_job_of_an_agent_that_is_missing_old_or_another_program_is_refused_in_a_sent
 fn a_config_of_agents_is_checked_key_by_key() {
     let place = Place::new();
     for (lines, sentence) in [
-        ("", "pool.reviews.agent is missing: \"claude\", \"codex\", \"codex-exec\" or \"command\""),
-        ("agent = \"gemini\"", "pool.reviews.agent is \"gemini\", but must be \"claude\" or \"codex\""),
+        (
+            "",
+            "pool.reviews.agent is missing: \"claude\", \"codex\", \"gemini\", \"opencode\", \"acp\" or \"command\"",
+        ),
+        ("agent = \"clod\"", "pool.reviews.agent is \"clod\", but must be"),
         ("agent = \"command\"", "pool.reviews.command is missing: the program that reads a prompt"),
         (
             "agent = \"claude\"\nprompt = \"{{ x\"",

@@ -133,7 +133,8 @@ fn fifty_tasks_of_a_killed_process_are_run_again_and_each_ends_once() {
     in_state(&place, "running", FIFTY);
     let worker = until("the report of the worker", || {
         let workers = place.json(["workers"]);
-        assert_eq!(workers.as_array().map(Vec::len), Some(1), "{workers}");
+        // Their first report may be on its way.
+        assert!(workers.as_array().is_some_and(|all| all.len() <= 1), "{workers}");
         (workers[0]["tasks"] == FIFTY).then(|| workers[0].clone())
     });
     assert!(place.done(["workers"]).contains("50 tasks"));

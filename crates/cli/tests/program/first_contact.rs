@@ -81,7 +81,11 @@ fn an_agent_that_is_missing_misspelled_or_not_logged_in_is_refused_before_anythi
          @anthropic-ai/claude-code); see docs/guide/agents.md",
     );
     refused(&place, &words("clod"), "--agent clod: no such agent; did you mean \"claude\"?");
-    refused(&place, &words("parrot"), "--agent parrot: no such agent; there are claude, codex, codex-exec");
+    refused(
+        &place,
+        &words("parrot"),
+        "--agent parrot: no such agent; there are claude, codex, codex-exec, gemini, opencode",
+    );
     refused(
         &place,
         &words("command"),

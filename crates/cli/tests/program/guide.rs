@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ostler_testkit::{PrivatePostgres, PrivateRedis, scratch};
+use ostler_testkit::{LlmReply, LlmRequest, LlmServer, PrivatePostgres, PrivateRedis, chat_events, scratch};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -48,7 +48,9 @@ fn files(page: &str) -> Vec<File> {
         let name = text.lines().next()?.strip_prefix("# ")?.to_owned();
         Some(File { name, text: text.to_owned() })
     };
-    blocks(page, "toml").filter_map(named).collect()
+    let is_program = |file: &File| Path::new(&file.name).extension().is_some_and(|end| end == "py");
+    let programs = blocks(page, "python").filter_map(named).filter(is_program);
+    blocks(page, "toml").filter_map(named).chain(programs).collect()
 }
 
 /// Kills the background processes of a page, even if the test fails.
@@ -63,14 +65,17 @@ impl Drop for Background {
     }
 }
 
-/// The environment variables with the URLs of a PostgreSQL server and a Redis.
+/// The environment variables with the URLs of a PostgreSQL server, a Redis and a model.
 const SERVER: &str = "DATABASE_URL";
 const REDIS: &str = "REDIS_URL";
+const MODEL: &str = "LLM_URL";
 
 /// A program named claude that asks no model, for the pages that run agents.
 const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
 /// What a page with agents contains.
 const AGENT: &str = "--agent claude";
+/// An agent of the Agent Client Protocol, which stands beside the config of the pages that name it.
+const ACP_AGENT: &str = "acp_agent.py";
 /// The folder with that program, which stands before all others in the path.
 const BIN: &str = ".bin";
 
@@ -87,10 +92,54 @@ fn install_agent(folder: &Path) {
     std::fs::set_permissions(bin.join("claude"), mode).expect("its mode");
 }
 
+/// What a page with programs in Python contains.
+const PYTHON_SDK: &str = "from ostler import";
+
+/// Puts the SDK beside the programs of a page, as after `pip install ./sdk/python`.
+fn install_python_sdk(folder: &Path) {
+    let package = folder.join("ostler");
+    std::fs::create_dir(&package).expect("a folder");
+    for file in std::fs::read_dir(root().join("sdk/python/ostler")).expect("the SDK is there") {
+        let path = file.expect("the folder can be read").path();
+        if path.is_file() {
+            std::fs::copy(&path, package.join(path.file_name().expect("a file has a name"))).expect("a copy");
+        }
+    }
+}
+
+/// The variable with the port of a gateway, and the program that a page starts there.
+const PORT: &str = "GATEWAY_PORT";
+const GATEWAY: &str = "gateway.py";
+
+/// What a page with programs in JavaScript contains.
+const JAVASCRIPT_SDK: &str = "from \"ostler/client\"";
+
+/// Writes the programs in JavaScript, whose first line names them, and puts the SDK beside them as `npm install` does.
+fn install_javascript(folder: &Path, page: &str) {
+    for program in blocks(page, "js") {
+        let name = program.lines().next().and_then(|line| line.strip_prefix("// "));
+        if let Some(name) = name.filter(|name| Path::new(name).extension().is_some_and(|end| end == "mjs")) {
+            std::fs::write(folder.join(name), program).expect("the program is written");
+        }
+    }
+    let modules = folder.join("node_modules");
+    std::fs::create_dir(&modules).expect("a folder");
+    let sdk = root().join("sdk/js").canonicalize().expect("the SDK is there");
+    std::os::unix::fs::symlink(sdk, modules.join("ostler")).expect("a link");
+}
+
 /// The servers that a page needs.
 struct Servers {
     postgres: Option<String>,
     redis: Option<PrivateRedis>,
+    port: Option<String>,
+    model: Option<LlmServer>,
+}
+
+/// A port that is free now.
+fn free_port() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|bound| bound.local_addr());
+    free.expect("a port").port().to_string()
 }
 
 impl Servers {
@@ -98,12 +147,26 @@ impl Servers {
         Self {
             postgres: page.contains(SERVER).then(|| PrivatePostgres::shared().url()),
             redis: page.contains(REDIS).then(PrivateRedis::start),
+            port: page.contains(PORT).then(free_port),
+            model: page.contains(MODEL).then(|| LlmServer::start(labelled)),
         }
     }
 
-    fn variables(&self) -> [(&'static str, Option<String>); 2] {
-        [(SERVER, self.postgres.clone()), (REDIS, self.redis.as_ref().map(PrivateRedis::url))]
+    fn variables(&self) -> [(&'static str, Option<String>); 4] {
+        [
+            (SERVER, self.postgres.clone()),
+            (REDIS, self.redis.as_ref().map(PrivateRedis::url)),
+            (PORT, self.port.clone()),
+            (MODEL, self.model.as_ref().map(LlmServer::url)),
+        ]
     }
+}
+
+/// A model that is always pleased, and answers with JSON if it is asked to.
+fn labelled(request: &LlmRequest) -> LlmReply {
+    let answer =
+        if request.body.contains("JSON schema") { "{\"label\": \"praise\"}" } else { "It is praise." };
+    LlmReply::stream(chat_events(answer, 100, 20))
 }
 
 fn shell(folder: &Path, servers: &Servers, command: &str) -> Command {
@@ -113,6 +176,8 @@ fn shell(folder: &Path, servers: &Servers, command: &str) -> Command {
     let mut shell = Command::new("sh");
     let agents = folder.join(BIN).display().to_string();
     shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{agents}:{bin}:{path}"));
+    // Pages run at once, and one address has one node; the page about the API names its own.
+    shell.env("OSTLER_LISTEN", "none").env_remove("OSTLER_TOKEN");
     shell.env_remove("ANTHROPIC_API_KEY").env_remove("CLAUDE_CONFIG_DIR");
     for (name, url) in servers.variables() {
         match url {
@@ -132,8 +197,22 @@ fn run(page: &str) {
     for file in files(&text) {
         std::fs::write(folder.path().join(&file.name), &file.text).expect("the file is written");
     }
+    if servers.port.is_some() {
+        let program = root().join("examples").join(GATEWAY);
+        std::fs::copy(program, folder.path().join(GATEWAY)).expect("the example is there");
+    }
     if text.contains(AGENT) {
         install_agent(folder.path());
+    }
+    if text.contains(PYTHON_SDK) {
+        install_python_sdk(folder.path());
+    }
+    if text.contains(ACP_AGENT) {
+        let agent = root().join("examples").join(ACP_AGENT);
+        std::fs::copy(agent, folder.path().join(ACP_AGENT)).expect("the example is there");
+    }
+    if text.contains(JAVASCRIPT_SDK) {
+        install_javascript(folder.path(), &text);
     }
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{page} has commands");
@@ -194,15 +273,24 @@ macro_rules! pages {
 pages! {
     the_guide_to_a_hundred_documents_prints_what_it_says: "docs/guide/a-hundred-documents.md",
     the_guide_to_agents_prints_what_it_says: "docs/guide/agents.md",
+    the_guide_to_the_agent_client_protocol_prints_what_it_says: "docs/guide/acp.md",
+    the_guide_to_the_api_prints_what_it_says: "docs/guide/api.md",
     the_guide_to_the_command_line_prints_what_it_says: "docs/guide/command-line.md",
     the_guide_to_accounts_prints_what_it_says: "docs/guide/accounts.md",
     the_guide_to_failures_prints_what_it_says: "docs/guide/failures.md",
+    the_guide_to_gateways_prints_what_it_says: "docs/guide/gateway.md",
+    the_guide_to_functions_prints_what_it_says: "docs/guide/functions.md",
+    the_guide_to_javascript_prints_what_it_says: "docs/guide/javascript.md",
+    the_guide_to_models_prints_what_it_says: "docs/guide/llm.md",
+    the_guide_to_users_functions_prints_what_it_says: "docs/guide/users-functions.md",
     the_guide_to_limits_prints_what_it_says: "docs/guide/limits.md",
     the_guide_to_many_machines_prints_what_it_says: "docs/guide/postgres.md",
     the_guide_to_map_prints_what_it_says: "docs/guide/map.md",
+    the_guide_to_metrics_prints_what_it_says: "docs/guide/metrics.md",
     the_guide_to_observability_prints_what_it_says: "docs/guide/observability.md",
     the_guide_to_presence_prints_what_it_says: "docs/guide/presence.md",
     the_guide_to_processes_prints_what_it_says: "docs/guide/processes.md",
+    the_guide_to_python_prints_what_it_says: "docs/guide/python.md",
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
     the_guide_to_sql_prints_what_it_says: "docs/guide/sql.md",
 }

@@ -74,6 +74,8 @@ impl Place {
     pub(crate) fn bare(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("TZ", "UTC");
+        // Tests run at once, and one address has one node.
+        command.env("OSTLER_LISTEN", "none");
         command.current_dir(self.folder()).stdin(Stdio::null());
         command
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::hands::Hands;
 use crate::ostler::{Place, Running, ran};
 
-const NOBODY: &str = "01JC8Z0Q4M9T7N3V5X1B2D6F8H";
+const UNKNOWN_ID: &str = "01JC8Z0Q4M9T7N3V5X1B2D6F8H";
 
 fn submit(place: &Place, words: &[&str]) -> String {
     place.done(["submit", "mail", "send"].iter().chain(words)).trim().to_owned()
@@ -65,18 +65,22 @@ fn what_happens_when_one_of_them_fails_is_a_choice() {
 fn who_is_to_be_waited_for_must_be_there() {
     let place = Place::new();
     let after = |other: &'static str| ["submit", "mail", "send", "--after", other];
-    place.refused(after(NOBODY), 3, "there is no store");
+    place.refused(after(UNKNOWN_ID), 3, "there is no store");
     assert!(!place.store().exists());
     submit(&place, &[]);
     place.refused(
-        after(NOBODY),
+        after(UNKNOWN_ID),
         4,
         "there is no task 01JC8Z0Q4M9T7N3V5X1B2D6F8H to run after; nothing was enqueued",
     );
     place.refused(after("key:none"), 4, "there is no task with the key \"none\" in the queue \"mail\"");
     place.refused(after("17"), 2, "or key:K");
     place.refused(["submit", "mail", "send", "--if-failed", "run"], 2, "--after");
-    place.refused(["submit", "mail", "send", "--after", NOBODY, "--if-failed", "x"], 2, "cancel, run, wait");
+    place.refused(
+        ["submit", "mail", "send", "--after", UNKNOWN_ID, "--if-failed", "x"],
+        2,
+        "cancel, run, wait",
+    );
     assert_eq!(place.json(["stats"])["submitted"], 1);
 }
 
@@ -226,14 +230,14 @@ fn a_task_that_waits_or_runs_gets_other_rules() {
 #[test]
 fn what_cannot_be_amended_says_why() {
     let place = Place::new();
-    place.refused(["amend", NOBODY, "--attempts", "2"], 3, "there is no store");
+    place.refused(["amend", UNKNOWN_ID, "--attempts", "2"], 3, "there is no store");
     let hands = Hands::join(&place);
     let id = submit(&place, &[]);
     place.refused(["amend", &id], 2, "--attempts");
     place.refused(["amend", &id, "--attempts", "0"], 2, "from 1 to");
     place.refused(["amend", &id, "--backoff", "slow"], 2, "fixed, linear, exponential");
     place.refused(["amend", &id, "--base", "2m", "--max", "1m"], 2, "--base must not be longer than --max");
-    place.refused(["amend", NOBODY, "--attempts", "2"], 4, "there is no task");
+    place.refused(["amend", UNKNOWN_ID, "--attempts", "2"], 4, "there is no task");
     hands.complete("mail", "1");
     place.refused(["amend", &id, "--attempts", "2"], 2, "is completed: only a task that has not finished");
 }

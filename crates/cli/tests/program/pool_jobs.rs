@@ -135,7 +135,7 @@ fn what_cannot_be_run_is_refused_and_makes_no_store() {
         (&["--pool", "docs", ":::", "a"], "--kind"),
         (&["--pool", "docs", "--kind", "k", "echo", ":::", "a"], "there is no command"),
         (&["--agent", "claude", ":::", "a"], "--prompt"),
-        (&["--prompt", "x {{ item }}", "echo", ":::", "a"], "a prompt needs --agent"),
+        (&["--prompt", "x {{ item }}", "echo", ":::", "a"], "a prompt needs --agent or --pool"),
         (&["--agent", "nonsense", "--prompt", "x", ":::", "a"], "agent"),
         (&["--pool", "docs", "--kind", "k", "--items-from", "echo a; exit 3"], "exit status: 3"),
         (&["--pool", "docs", "--kind", "k", "--prompt-file", "long.txt", ":::", "a"], "larger than"),
@@ -166,7 +166,7 @@ fn a_kind_that_no_worker_serves_is_named_at_once_with_those_that_are_served() {
     let words = ["map", "--pool", "docs", "--kind", "reveiw", ":::", "a"];
     let mapping = Running::start(place.command(words));
     // It says other things too, again and again.
-    until("it is said", || mapping.says("").contains(sentence));
+    until("the line is printed", || mapping.says("").contains(sentence));
     drop(mapping);
     assert!(runs(&place).is_empty());
     // A node says it of a detached job, too.

@@ -1,5 +1,7 @@
 //! Which store, which config, and the doctor.
 
+use serde_json::Value;
+
 use crate::hands::Hands;
 use crate::ostler::{Place, ran};
 
@@ -24,7 +26,7 @@ fn the_store_of_the_config_is_meant_and_what_is_said_wins() {
 }
 
 #[test]
-fn whoever_names_no_store_has_one_of_their_own() {
+fn a_user_who_names_no_store_has_one_of_their_own() {
     let place = Place::new();
     let home = place.folder().join("home");
     let state = place.folder().join("state");
@@ -82,6 +84,26 @@ fn the_doctor_says_what_is_wrong_and_what_helps() {
     let ran = place.run(["doctor"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.out.contains("nonsense"), "{ran:?}");
+}
+
+#[test]
+fn the_doctor_shows_the_threads_that_the_environment_asks_for() {
+    let place = Place::new();
+    let doctor = |set: &[(&str, &str)]| {
+        let findings = ran(place.command(["doctor", "--json"]).envs(set.iter().copied())).json();
+        let about = |found: &&Value| found["code"].as_str().is_some_and(|code| code.starts_with("threads"));
+        findings.as_array().expect("a list").iter().find(about).cloned()
+    };
+    assert_eq!(doctor(&[]), None, "nothing is set, and there is no node here");
+    let found = doctor(&[("WORKER_POOL_SIZE", "3"), ("MAX_QUEUED_WORKERS", "5")]).expect("both are set");
+    assert_eq!((&found["code"], &found["severity"]), (&"threads".into(), &"info".into()));
+    let sentence = "Work on threads has 3 threads (WORKER_POOL_SIZE), and at most 5 running and queued (MAX_QUEUED_WORKERS)";
+    assert_eq!(found["sentence"], sentence);
+    let found = doctor(&[("WORKER_POOL_SIZE", "3"), ("MAX_QUEUED_WORKERS", "2")]).expect("it is refused");
+    assert_eq!((&found["code"], &found["severity"]), (&"threads-refused".into(), &"warning".into()));
+    place.write("ostler.toml", "[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n");
+    let found = doctor(&[]).expect("a node could be here");
+    assert!(found["sentence"].as_str().is_some_and(|text| text.contains("one for each core")), "{found}");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_full_queue_has_a_code_of_its_own() {
 }
 
 #[test]
-fn whoever_waits_gets_the_output() {
+fn a_caller_that_waits_gets_the_output() {
     let place = Place::new();
     let hands = Hands::join(&place);
     let waiting = Running::start(place.command(["submit", "mail", "send", "--wait"]));
@@ -137,7 +137,7 @@ fn whoever_waits_gets_the_output() {
 }
 
 #[test]
-fn whoever_waits_hears_of_a_failure_and_of_a_cancel() {
+fn a_caller_that_waits_hears_of_a_failure_and_of_a_cancel() {
     let place = Place::new();
     let hands = Hands::join(&place);
     let waiting = Running::start(place.command(["submit", "mail", "send", "--wait"]));

@@ -198,7 +198,7 @@ fn told_twice_it_goes_at_once_and_hands_its_work_back() {
 }
 
 #[test]
-fn told_twice_it_goes_also_when_the_store_does_not_answer_and_nobody_has_died() {
+fn told_twice_it_goes_also_when_the_store_does_not_answer_and_no_death_is_counted() {
     let place = configured();
     let node = up(&place, &[]);
     let (id, pid) = long_task(&place);

@@ -24,7 +24,7 @@ async fn job(world: &World, served_by: &str) -> (JobId, Vec<NewTask>) {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_runs_is_told_with_what_to_type() {
+async fn a_job_that_no_node_runs_is_reported_with_what_to_type() {
     let world = World::new();
     let (id, _) = job(&world, "mapper").await;
     let finding = only(world.findings().await, "job-unfinished");
@@ -90,6 +90,6 @@ async fn items_that_failed_are_tried_again_by_the_same_line() {
         world.files.store().finish(vec![report]).await.expect("it is reported");
     }
     let finding = only(world.findings().await, "job-items-failed");
-    says(&finding, "most often (2): \"can't open 'x'\"", "run the same \"ostler map\" command again");
+    says(&finding, "items of jobs: \"can't open 'x'\"", "run the same \"ostler map\" command again");
     assert!(!finding.advice.contains("replay"), "a replayed item would not run: {finding:?}");
 }

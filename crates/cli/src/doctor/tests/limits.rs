@@ -69,7 +69,7 @@ async fn an_open_breaker_is_a_warning() {
 }
 
 #[tokio::test]
-async fn a_breaker_that_was_opened_by_hand_waits_for_somebody() {
+async fn a_breaker_that_was_opened_by_hand_stays_open_until_a_command_closes_it() {
     let world = World::new();
     world.node("anna", &["mail"]).await;
     let open = QueueChange::OpenBreaker(None);

@@ -5,6 +5,7 @@ mod jobs;
 mod limits;
 mod schedules;
 mod store;
+mod threads;
 mod work;
 
 use std::sync::Arc;
@@ -90,7 +91,14 @@ impl World {
 
     async fn findings(self) -> Vec<Finding> {
         let store = Some(StoreUrl::Sqlite(self.files.path()));
-        looked(Subject { store, config: self.config, containment: None, clock: Arc::new(self.clock) }).await
+        looked(Subject {
+            store,
+            config: self.config,
+            containment: None,
+            threads: None,
+            clock: Arc::new(self.clock),
+        })
+        .await
     }
 }
 

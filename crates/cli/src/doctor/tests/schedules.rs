@@ -67,7 +67,7 @@ async fn a_schedule_whose_moment_has_long_passed_is_told() {
 }
 
 #[tokio::test]
-async fn a_schedule_for_a_queue_that_nobody_serves_is_told() {
+async fn a_schedule_for_a_queue_that_no_node_serves_is_reported() {
     let world = World::new();
     let node = world.node("anna", &["mail"]).await;
     put(&world, hourly(&world, "films nightly", "old films")).await;

@@ -23,7 +23,14 @@ const FOLDER: &str = "OSTLER_TEST_FOLDER";
 
 async fn findings_at(path: &Path) -> Vec<Finding> {
     let store = Some(StoreUrl::Sqlite(path.to_owned()));
-    looked(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
+    looked(Subject {
+        store,
+        config: None,
+        containment: None,
+        threads: None,
+        clock: Arc::new(ManualClock::new()),
+    })
+    .await
 }
 
 /// The file of a store that no process has open.
@@ -91,7 +98,7 @@ async fn a_store_of_another_version_is_told_and_left() {
 
 /// Time advances only for those who wait for it: the test does not take the ten seconds of a store that never answers.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_somebody_holds_is_told() {
+async fn a_store_that_another_process_locks_is_reported() {
     let world = World::new();
     let lock = world.files.folder().join("ostler.db.nodes/main.lock");
     let held = File::options().write(true).open(lock).expect("the lock is there");
@@ -148,7 +155,14 @@ async fn disks() {
     drop(Sqlite::open(&path, Arc::new(ManualClock::new()), Options::default()).expect("there is room"));
     let look = async || {
         let store = Some(StoreUrl::Sqlite(path.clone()));
-        examine(Subject { store, config: None, containment: None, clock: Arc::new(ManualClock::new()) }).await
+        examine(Subject {
+            store,
+            config: None,
+            containment: None,
+            threads: None,
+            clock: Arc::new(ManualClock::new()),
+        })
+        .await
     };
 
     says(&only(look().await, "disk-nearly-full"), "of 16 MiB are free", "ostler db prune");
@@ -181,6 +195,7 @@ fn facts(place: SiteFacts) -> DoctorFacts {
         config: None,
         containment: None,
         presence: None,
+        threads: None,
         leftovers: Vec::new(),
     }
 }
@@ -258,7 +273,7 @@ async fn a_program_that_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn a_pool_of_the_config_that_nobody_runs_is_told() {
+async fn a_pool_of_the_config_that_no_node_runs_is_reported() {
     let mut world = World::new();
     let node = world.node("anna", &["mail"]).await;
     world.pass(Duration::from_secs(30), &[node]).await;
