@@ -26,6 +26,7 @@ use crate::executor::schema::AnswerSchema;
 use crate::executor::{AgentExecutor, AgentPolicy, SchemaSource};
 use crate::prompt::PromptTemplate;
 use crate::settings::{ModelProvider, Permission, ToolRules};
+use crate::version::VersionError;
 
 /// The default of `max_workers`.
 const MAX_WORKERS: u32 = 4;
@@ -233,8 +234,16 @@ impl PoolSpec for AgentPolicy {
             advice,
         };
         if let Err(error) = program_version(self).await {
-            let advice = "Or set \"command\" to where it is";
-            return vec![finding("agent-program", FindingLevel::Error, error.to_string(), advice)];
+            let (level, advice) = match &error {
+                VersionError::Silent { .. } => {
+                    (FindingLevel::Warning, "Run it by hand, and see how long it takes")
+                }
+                VersionError::Missing { .. }
+                | VersionError::TooOld { .. }
+                | VersionError::TooNew { .. }
+                | VersionError::Other { .. } => (FindingLevel::Error, "Or set \"command\" to where it is"),
+            };
+            return vec![finding("agent-program", level, error.to_string(), advice)];
         }
         let Some(place) = self.dialect.login() else { return Vec::new() };
         match Login::of(self, &node_env) {

@@ -1,7 +1,9 @@
 //! The version probe: whether the program that was found is the agent, and new enough.
 
 use std::fmt;
+use std::time::Duration;
 
+use ostler_core::ErrorClass;
 use thiserror::Error;
 
 use crate::dialect::{AgentProduct, Dialect};
@@ -42,6 +44,8 @@ pub enum VersionOutput<'a> {
     /// There is no such program.
     Missing,
     Printed(&'a str),
+    /// Nothing that tells a version, in this time.
+    Silent(Duration),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -60,12 +64,28 @@ pub enum VersionError {
     },
     #[error("`{program} --version` printed \"{printed}\": that is not {name}")]
     Other { program: String, name: &'static str, printed: String },
+    #[error(
+        "`{program} --version` did not answer within {most:?}: the machine is too busy for {name}, or it hangs"
+    )]
+    Silent { program: String, name: &'static str, most: Duration },
+}
+
+impl VersionError {
+    /// What it means for an attempt. Programs that are not there or not the right ones need a user; a busy machine needs time.
+    pub(crate) const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Missing { .. } | Self::TooOld { .. } | Self::TooNew { .. } | Self::Other { .. } => {
+                ErrorClass::QueueStop
+            }
+            Self::Silent { .. } => ErrorClass::Transient,
+        }
+    }
 }
 
 /// The version from the output of `PROGRAM --version`; `None` for a plain command, which has none.
 ///
 /// # Errors
-/// When the program is missing, is older than this crate supports, or is another program of that name.
+/// When the program is missing, is older than this crate supports, is another program of that name, or does not answer.
 pub fn probe(
     dialect: Dialect,
     program: &str,
@@ -80,8 +100,10 @@ pub fn probe(
     };
     let next = (dialect == Dialect::OpenCode).then_some(NEXT_OPENCODE);
     let program = program.to_owned();
-    let VersionOutput::Printed(printed) = output else {
-        return Err(VersionError::Missing { program, name, package });
+    let printed = match output {
+        VersionOutput::Printed(printed) => printed,
+        VersionOutput::Missing => return Err(VersionError::Missing { program, name, package }),
+        VersionOutput::Silent(most) => return Err(VersionError::Silent { program, name, most }),
     };
     // `2.1.325 (Claude Code)`, `codex-cli 0.166.0`, `0.61.0`, `1.18.33`. A warning may stand on a line before it.
     let is_claude = |line: &str| line.strip_suffix("(Claude Code)").and_then(|rest| parse(rest.trim()));

@@ -173,6 +173,14 @@ impl Dialect {
         }
     }
 
+    /// Variables with which it answers what version it is without a second process.
+    pub(crate) const fn probe_variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Gemini => &[acp::NO_RELAUNCH],
+            Self::Claude | Self::Codex | Self::CodexExec | Self::OpenCode | Self::Acp | Self::Command => &[],
+        }
+    }
+
     /// How to start a run.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ impl<'a> AgentAttempt<'a> {
         let task = task.map_err(|message| AttemptResult::failed_with(ErrorClass::Permanent, message))?;
         self.priced(&task)?;
         let ready = self.within(self.executor.ready()).await?;
-        ready.map_err(|error| AttemptResult::failed_with(ErrorClass::QueueStop, error.to_string()))?;
+        ready.map_err(|error| AttemptResult::failed_with(error.class(), error.to_string()))?;
         let (supervisor, events) = (&self.executor.supervisor, &self.control.events);
         let own = self.within(self.executor.folders.open(self.work, supervisor, events)).await?;
         let own = own.map_err(AttemptResult::failed)?;

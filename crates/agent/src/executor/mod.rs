@@ -159,7 +159,7 @@ impl AgentExecutor {
         self.supervisor.unless_lapsed(lapses, ended)
     }
 
-    /// Looks once whether the program can be used. A program that cannot is looked at again with the next attempt.
+    /// Looks once whether the program can be used. One that cannot, or that does not answer, is looked at again with the next attempt.
     async fn ready(&self) -> Result<(), VersionError> {
         self.probed.get_or_try_init(|| probe::program_version(&self.policy)).await.copied()
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, EventBody, Role};
+use ostler_core::{ErrorClass, EventBody, Outcome, Role};
 use ostler_exec::{Control, Executor as _, OutputRedaction, Secret, Secrets, event_channel};
 use serde_json::json;
 
@@ -184,4 +184,23 @@ async fn an_agent_that_is_missing_or_too_old_stops_the_queue_with_a_sentence() {
         missing.failure()
     );
     assert_eq!(bench.log().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_does_not_say_its_version_in_time_is_asked_again_by_the_next_attempt() {
+    let mut bench = Bench::claude().await;
+    let lingers = ("STAND_IN_LINGERS".to_owned(), "yes".to_owned());
+    bench.policy.environment.set.push(lingers);
+    let known = bench.run(&json!("[[text]]")).await;
+    assert!(matches!(known.ended.outcome, Outcome::Success), "what it printed counts: {:?}", known.ended);
+    let usual = bench.policy.idle_watchdog;
+    bench.policy.environment.set.push(("STAND_IN_VERSION".into(), String::new()));
+    bench.policy.idle_watchdog = Duration::from_millis(300);
+    let silent = bench.run(&json!("[[text]]")).await;
+    assert_eq!(silent.failure().class, ErrorClass::Transient, "a busy machine is no reason to stop a queue");
+    assert!(silent.failure().message.contains("did not answer within 300ms"), "{:?}", silent.failure());
+    bench.policy.environment.set.retain(|(name, _)| name != "STAND_IN_VERSION");
+    bench.policy.idle_watchdog = usual;
+    let next = bench.run(&json!("[[text]]")).await;
+    assert!(matches!(next.ended.outcome, Outcome::Success), "{:?}", next.ended);
 }

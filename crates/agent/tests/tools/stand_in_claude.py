@@ -173,7 +173,9 @@ def act(name, word, prompts):
 
 
 if "--version" in sys.argv:
-    print(os.environ.get("STAND_IN_VERSION", "2.1.325 (Claude Code)"))
+    print(os.environ.get("STAND_IN_VERSION", "2.1.325 (Claude Code)"), flush=True)
+    if "STAND_IN_LINGERS" in os.environ:
+        forever()
     sys.exit(0)
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
 session = flags.get("session-id") or flags["resume"]

@@ -17,7 +17,7 @@ mod tools;
 mod updates;
 
 pub(super) use client::AcpClient;
-pub(super) use plan::plan;
+pub(super) use plan::{NO_RELAUNCH, plan};
 
 /// The agent at the other end. The protocol is the same; some of what they do around it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

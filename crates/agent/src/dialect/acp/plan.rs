@@ -11,6 +11,8 @@ use crate::settings::{AgentSettings, ModelProvider, Permission};
 const OPENCODE_CREDENTIALS: &[&str] = &["opencode/auth.json"];
 /// Where gemini reads keys from.
 const GEMINI_CREDENTIALS: &[&str] = &[".gemini/.env"];
+/// Otherwise gemini is a launcher that starts the program once more, and does not pass signals on.
+pub(in crate::dialect) const NO_RELAUNCH: (&str, &str) = ("GEMINI_CLI_NO_RELAUNCH", "true");
 /// The name of the user's own model server in the config of opencode.
 const PROVIDER: &str = "custom";
 /// Nanodollars in a dollar.
@@ -59,8 +61,7 @@ fn gemini(settings: &AgentSettings) -> Result<LaunchPlan, PlanError> {
     arguments.extend(settings.extra.iter().cloned());
     let mut set = vec![
         ("GEMINI_CLI_HOME", config_folder(settings)?),
-        // Otherwise a launcher starts the program once more, and does not pass signals on.
-        ("GEMINI_CLI_NO_RELAUNCH", "true".to_owned()),
+        (NO_RELAUNCH.0, NO_RELAUNCH.1.to_owned()),
         ("NO_COLOR", "1".to_owned()),
     ];
     set.extend(

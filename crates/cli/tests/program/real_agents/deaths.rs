@@ -7,13 +7,22 @@ use ostler_testkit::ProcessSignal;
 use serde_json::Value;
 
 use super::site::{Agent, Site, items};
-use super::{in_time, pause, rounds};
+use super::{first_seed, in_time, pause, rounds};
 use crate::ostler::{Place, Running};
 
 const WORKERS: usize = 4;
 
-/// Kills a node when half of the items were asked, and another one does the rest. Returns how many were in flight.
-fn die_at_half(agent: Agent, count: u64, seed: u64) -> Option<usize> {
+/// What a death in the middle of a job did.
+struct DeathAtHalf {
+    /// Items that were asked and not done.
+    in_flight: usize,
+    /// Items that were asked twice: some of those in flight.
+    asked_twice: usize,
+    requests: usize,
+}
+
+/// Kills a node when half of the items were asked, and another one does the rest.
+fn die_at_half(agent: Agent, count: u64, seed: u64) -> Option<DeathAtHalf> {
     let site = Site::new(&[(agent, "stagger = \"50ms\"\nretry = { attempts = 1 }")])?;
     let prompt = "[[item {{ item }}]][[words 3 0.3]] Say some words.";
     let node = site.up();
@@ -37,19 +46,18 @@ fn die_at_half(agent: Agent, count: u64, seed: u64) -> Option<usize> {
     assert!(in_flight.len() <= WORKERS, "{in_flight:?}");
     let _node = site.up();
     site.all_done(&job);
+    let all = site.llm.requests();
+    let mut asked_twice = 0;
     for result in site.results(&job) {
         let item = result["item"].as_str().expect("a text");
-        let requests = site.llm.of(item);
+        let asked = all.iter().filter(|request| request.item == item).count();
         let most = if in_flight.contains(item) { 2 } else { 1 };
-        assert!(
-            (1..=most).contains(&requests.len()),
-            "seed {seed}: {item} is asked for {} times",
-            requests.len()
-        );
+        assert!((1..=most).contains(&asked), "seed {seed}: {item} is asked for {asked} times");
+        asked_twice += usize::from(asked == 2);
         let task = site.place.json(["show", result["task"].as_str().expect("an id")]);
         has_transcripts(&task);
     }
-    Some(in_flight.len())
+    Some(DeathAtHalf { in_flight: in_flight.len(), asked_twice, requests: all.len() })
 }
 
 /// Each attempt has its prompt, and its session if it got as far as that.
@@ -73,10 +81,15 @@ fn codex_asks_once_for_each_item_but_for_those_in_flight_at_the_death_of_the_nod
 
 fn die_again_and_again(agent: Agent) {
     let (count, seeds) = rounds().map_or((20, 1), |rounds| (200, rounds));
-    for seed in 0..seeds {
-        let Some(in_flight) = die_at_half(agent, count, seed) else { return };
+    let first = first_seed();
+    for seed in first..first + seeds {
+        let Some(death) = die_at_half(agent, count, seed) else { return };
         if rounds().is_some() {
-            println!("{}, seed {seed}: {count} items, {in_flight} in flight at the death", agent.name());
+            let DeathAtHalf { in_flight, asked_twice, requests } = death;
+            println!(
+                "{}, seed {seed}: {count} items, {in_flight} in flight at the death, {requests} requests, {asked_twice} items asked twice",
+                agent.name()
+            );
         }
     }
 }

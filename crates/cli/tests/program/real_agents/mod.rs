@@ -68,14 +68,24 @@ fn rounds() -> Option<u64> {
     std::env::var("OSTLER_ROUNDS").ok().map(|text| text.parse().expect("OSTLER_ROUNDS is a number"))
 }
 
+/// The seed that a long form begins with: `OSTLER_FIRST_SEED=10` goes on after the ten of an earlier run.
+fn first_seed() -> u64 {
+    std::env::var("OSTLER_FIRST_SEED").map_or(0, |text| text.parse().expect("OSTLER_FIRST_SEED is a number"))
+}
+
 /// Polls until a value is found, with the patience that agents need.
-fn in_time<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn in_time<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    in_time_or(what, String::new, look)
+}
+
+/// The same. A test that fails says this too.
+fn in_time_or<T>(what: &str, story: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + MAX_AGENT_WAIT;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "not in time: {what}");
+        assert!(Instant::now() < until, "not in time: {what}\n{}", story());
         pause(LOOK);
     }
 }

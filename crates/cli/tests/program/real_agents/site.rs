@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::llm::ScriptedLlm;
-use super::{acp_programs, in_time, programs};
+use super::{acp_programs, in_time, in_time_or, programs};
 use crate::ostler::{Place, Running};
 
 /// An agent, and how it is spoken to.
@@ -148,14 +148,24 @@ impl Site {
         self.ended(id, "completed")
     }
 
-    /// Waits until a task has ended in this state.
+    /// Waits until a task has ended in this state. Otherwise the test fails with what is known of it.
     pub(super) fn ended(&self, id: &str, state: &str) -> Value {
-        in_time("the task has ended", || {
-            let task = self.place.json(["show", id]);
-            let is_over = ["completed", "failed", "cancelled"].iter().any(|over| task["state"] == *over);
-            assert!(!is_over || task["state"] == state, "{task}");
-            is_over.then_some(task)
-        })
+        in_time_or(
+            "the task has ended",
+            || self.story(id),
+            || {
+                let task = self.place.json(["show", id]);
+                let is_over = ["completed", "failed", "cancelled"].iter().any(|over| task["state"] == *over);
+                assert!(!is_over || task["state"] == state, "{task}");
+                is_over.then_some(task)
+            },
+        )
+    }
+
+    /// A task, its transcript, and the requests of all agents.
+    fn story(&self, id: &str) -> String {
+        let (task, log) = (self.place.json(["show", id]), self.place.done(["logs", id]));
+        format!("{task}\n{log}\n{:#?}\nprocesses: {:?}", self.llm.requests(), self.processes())
     }
 
     /// Waits until a job is done.
