@@ -2,7 +2,7 @@
 //!
 //! - [`ManualClock`]: a clock set by a test. `signal.rs`: an event that a test waits for.
 //! - `scratch.rs`: temporary folders, and stores in them. `ids.rs`: ids from a seed.
-//! - `postgres.rs`: a private PostgreSQL server. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis.
+//! - `postgres.rs`: a private PostgreSQL server. `schema.rs`: a store on it. `pgbouncer.rs`: a private pooler in front of it. `redis.rs`: a private Redis.
 //! - `proxy.rs`: a faulty network in front of a server. `llm.rs`: a scripted server with the API of a model.
 //! - `views.rs`: what the views for people must show.
 //! - `twin.rs`: the test binary, started again as another process.
@@ -15,6 +15,8 @@ mod pgbouncer;
 mod postgres;
 mod proxy;
 mod redis;
+#[cfg(feature = "postgres")]
+mod schema;
 mod scratch;
 mod signal;
 mod twin;
@@ -28,6 +30,8 @@ pub use postgres::{Disk, PrivatePostgres};
 pub use proxy::{Proxy, Weather};
 pub use redis::{Heard, PrivateRedis};
 pub use rustix::process::Signal as ProcessSignal;
+#[cfg(feature = "postgres")]
+pub use schema::{TempSchema, open_store};
 pub use scratch::{TempStore, scratch};
 pub use signal::{MAX_WAIT, Signal};
 pub use twin::{Twin, Voice};

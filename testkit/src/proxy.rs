@@ -45,6 +45,8 @@ pub enum Weather {
     Fair,
     /// Forwards everything, each answer with this delay.
     Slow(Duration),
+    /// Closes each connection when so many bytes of its answers were forwarded.
+    CutsAfter(usize),
     /// Forwards nothing and closes nothing: neither side notices.
     Silent,
     /// Closes every connection at once, and every new one.
@@ -100,6 +102,19 @@ impl Proxy {
     /// When no port is available.
     pub async fn before(server: &PrivateRedis) -> Self {
         Self::serving(Behind { place: Server::Port(server.port()), told: Told::Servers }).await
+    }
+
+    /// Starts a proxy in front of the server at this port of the machine, in fair weather.
+    ///
+    /// # Panics
+    /// When no port is available.
+    pub async fn before_port(port: u16) -> Self {
+        Self::serving(Behind { place: Server::Port(port), told: Told::Servers }).await
+    }
+
+    /// Routes new connections to the server at this port.
+    pub fn lead_to_port(&self, port: u16) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).place = Server::Port(port);
     }
 
     async fn telling(server: &PrivatePostgres, told: Told) -> Self {
@@ -253,7 +268,7 @@ async fn pass_on(
     let (mut said, mut answered) = (vec![0; CHUNK], vec![0; CHUNK]);
     let weather = &sky.weather;
     let mut seen = weather.subscribe();
-    let (mut ends_with_answer, mut writes) = (false, false);
+    let (mut ends_with_answer, mut writes, mut forwarded) = (false, false, 0);
     loop {
         // Silence stops reading too; data sent during it arrives afterwards.
         if seen.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
@@ -322,6 +337,13 @@ async fn pass_on(
                     // The message is sent once.
                     told = Told::Servers;
                 }
+                if let Weather::CutsAfter(bytes) = sky.now()
+                    && forwarded + count > bytes
+                {
+                    let _ = client.write_all(&answered[..bytes.saturating_sub(forwarded)]).await;
+                    return;
+                }
+                forwarded += count;
                 if ends_with_answer || client.write_all(&answered[..count]).await.is_err() {
                     return;
                 }

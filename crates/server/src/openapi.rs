@@ -68,7 +68,10 @@ fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         Credentials::NotNeeded => json!([]),
     };
     if let Some(body) = operation.body {
-        about["requestBody"] = json!({ "content": { "application/json": { "schema": body(generator) } } });
+        let schema = body(generator);
+        let required = whole(&schema, generator).get("required").is_some();
+        about["requestBody"] =
+            json!({ "required": required, "content": { "application/json": { "schema": schema } } });
     }
     about
 }
@@ -103,12 +106,16 @@ fn parameters(operation: &Operation, generator: &mut SchemaGenerator) -> Vec<Val
     all
 }
 
-/// The fields of a query.
-fn properties(schema: &Schema, generator: &SchemaGenerator) -> Vec<(String, Value)> {
+/// A schema itself, if it is a reference to one.
+fn whole<'g>(schema: &'g Schema, generator: &'g SchemaGenerator) -> &'g Value {
     let reference = schema.as_value().get("$ref").and_then(Value::as_str).unwrap_or_default();
     let name = reference.rsplit('/').next().unwrap_or_default();
-    let whole = generator.definitions().get(name).unwrap_or(schema.as_value());
-    let fields = whole.get("properties").and_then(Value::as_object);
+    generator.definitions().get(name).unwrap_or(schema.as_value())
+}
+
+/// The fields of a query.
+fn properties(schema: &Schema, generator: &SchemaGenerator) -> Vec<(String, Value)> {
+    let fields = whole(schema, generator).get("properties").and_then(Value::as_object);
     fields
         .map(|fields| fields.iter().map(|(name, field)| (name.clone(), field.clone())).collect())
         .unwrap_or_default()

@@ -134,6 +134,12 @@ impl Server {
         self.app.streams.watchers()
     }
 
+    /// The streams that are open now.
+    #[must_use]
+    pub fn streams_open(&self) -> usize {
+        MAX_STREAMS - self.app.stream_places.available_permits()
+    }
+
     /// Stops: no new connections, streams are closed, and requests under way have `patience` to end.
     pub async fn stop(self, patience: Duration) {
         self.stopping.cancel();

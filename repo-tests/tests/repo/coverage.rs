@@ -152,7 +152,7 @@ fn every_place_exists() {
 }
 
 /// Whether there is a test with this name that runs: a case in the table of its suite, a page in the table of guides, one of those that run
-/// on each engine, or a function with a test attribute that is not ignored.
+/// on each engine or each store, or a function with a test attribute that is not ignored.
 fn is_test(path: &str, source: &str, function: &str) -> bool {
     let is_guide =
         path.ends_with("program/guide.rs") && source.contains(&format!("    {function}: \"docs/guide/"));
@@ -160,7 +160,7 @@ fn is_test(path: &str, source: &str, function: &str) -> bool {
     if path.contains(SUITES) && path.contains("/src/") {
         return is_case(path, source, function);
     }
-    if is_on_each_engine(source, function) {
+    if is_on_each("engine", source, function) || is_on_each("store", source, function) {
         return true;
     }
     let line = source[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -170,9 +170,9 @@ fn is_test(path: &str, source: &str, function: &str) -> bool {
     (is("#[test]") || is("#[tokio::test")) && !is("#[ignore")
 }
 
-/// Whether a macro of the file makes a test of the function for each JavaScript engine.
-fn is_on_each_engine(source: &str, function: &str) -> bool {
-    source.split("on_each_engine").skip(1).any(|rest| {
+/// Whether a macro of the file makes a test of the function for each JavaScript engine, or for each store.
+fn is_on_each(what: &str, source: &str, function: &str) -> bool {
+    source.split(&format!("on_each_{what}")).skip(1).any(|rest| {
         let list =
             rest.trim_start_matches("_async").strip_prefix("!(").and_then(|list| list.split(')').next());
         list.is_some_and(|list| list.split(',').any(|name| name.trim() == function))
@@ -249,6 +249,8 @@ fn a_function_that_is_no_test_is_told_from_one() {
     let engines = "on_each_engine_async!(one, two);\non_each_engine!(\n    three,\n);\nfn one() {}\nfn three() {}\nfn four() {}\n";
     let found = ["one", "three", "four"].map(|name| is_test("crates/a/tests/b.rs", engines, name));
     assert_eq!(found, [true, true, false]);
+    let stores = "on_each_store!(one);\nasync fn one(world: World) {}\nasync fn two(world: World) {}\n";
+    assert_eq!(["one", "two"].map(|name| is_test("crates/a/tests/b.rs", stores, name)), [true, false]);
 }
 
 #[test]

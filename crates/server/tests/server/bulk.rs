@@ -1,11 +1,14 @@
 //! Actions on many tasks: the preview counts, later matches are not touched, and an interrupted action does the rest when it is repeated.
 
-use std::sync::Arc;
-
 use ostler_testkit::MAX_WAIT;
 use serde_json::{Value, json};
 
-use crate::world::{QUEUE, World};
+use crate::world::{QUEUE, World, on_each_store};
+
+on_each_store!(
+    an_interrupted_action_is_repeated_and_each_task_is_replayed_once,
+    without_a_preview_or_a_condition_nothing_is_touched,
+);
 
 const MANY: usize = 6_000;
 
@@ -35,9 +38,7 @@ fn replays(stats: &Value) -> u64 {
     stats["totals"]["replayed"].as_u64().expect("a number")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once() {
-    let world = World::new().await;
+async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once(world: World) {
     world.enqueue(MANY).await;
     world.fail(MANY).await;
     let seen = preview(&world).await;
@@ -58,7 +59,7 @@ async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once() {
         world.fail(done).await;
     }
     // Another server, as after a restart, does not know the action and does the rest.
-    let later = World::beside(Arc::clone(&world.files)).await;
+    let later = world.beside().await;
     later.get(&format!("/api/v1/tasks/actions/{id}")).await.is(404);
     let again = later.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202).json();
     assert_eq!(again["id"], id.as_str(), "the same action, filter and cut-off");
@@ -70,7 +71,7 @@ async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once() {
     let stats = later.get("/api/v1/stats").await.json();
     assert_eq!(replays(&stats), MANY as u64, "each once: {stats}");
     // A third time there is nothing left.
-    let third = World::beside(Arc::clone(&world.files)).await;
+    let third = world.beside().await;
     third.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202);
     assert_eq!(until_over(&third, &id).await["done"], 0);
     let audit = later.get("/api/v1/audit").await.json();
@@ -78,9 +79,7 @@ async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once() {
     assert_eq!(audit[0]["result"]["tasks"], MANY - done);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_preview_or_a_condition_nothing_is_touched() {
-    let world = World::new().await;
+async fn without_a_preview_or_a_condition_nothing_is_touched(world: World) {
     world.enqueue(3).await;
     for (body, field) in [
         (json!({"action": "cancel", "filter": {}, "preview": true}), "filter"),

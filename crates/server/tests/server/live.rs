@@ -8,7 +8,13 @@ use ostler_core::{Outcome, TaskId};
 use ostler_testkit::MAX_WAIT;
 use serde_json::Value;
 
-use crate::world::{Client, FULL, World, line};
+use crate::world::{Client, FULL, World, line, on_each_store};
+
+on_each_store!(
+    a_reader_that_is_cut_again_and_again_receives_each_event_once_in_order_at_two_servers,
+    many_readers_share_one_watcher_and_without_readers_there_is_none,
+    the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset,
+);
 
 fn rounds() -> u64 {
     std::env::var("OSTLER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
@@ -33,10 +39,9 @@ fn events(id: TaskId) -> String {
     format!("/api/v1/tasks/{id}/events")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_is_cut_again_and_again_receives_each_event_once_in_order_at_two_servers() {
-    let one = Arc::new(World::new().await);
-    let two = World::beside(Arc::clone(&one.files)).await;
+async fn a_reader_that_is_cut_again_and_again_receives_each_event_once_in_order_at_two_servers(world: World) {
+    let one = Arc::new(world);
+    let two = one.beside().await;
     let count = 1_000 * rounds();
     let id = one.enqueue(1).await[0];
     let session = one.node().await;
@@ -93,9 +98,7 @@ async fn a_reader_that_is_cut_again_and_again_receives_each_event_once_in_order_
     assert_eq!(follow(&one, &format!("{}?after={last}", events(id)), None).await.1, 200);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn many_readers_share_one_watcher_and_without_readers_there_is_none() {
-    let world = World::new().await;
+async fn many_readers_share_one_watcher_and_without_readers_there_is_none(world: World) {
     let id = world.enqueue(1).await[0];
     let session = world.node().await;
     let claimed = world.claim(session, 1).await;
@@ -134,9 +137,7 @@ async fn many_readers_share_one_watcher_and_without_readers_there_is_none() {
     tokio::time::timeout(MAX_WAIT, forgotten).await.expect("no reader, no watcher");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset() {
-    let world = World::new().await;
+async fn the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset(world: World) {
     let (mut client, _) = follow(&world, "/api/v1/live", None).await;
     let (mut rest, mut seen) = (String::new(), BTreeMap::new());
     while seen.len() < 4 {

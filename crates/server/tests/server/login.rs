@@ -36,7 +36,7 @@ async fn a_link_opens_one_session_which_ends_with_its_token() {
     let ours = [("cookie", pair), ("sec-fetch-site", "same-origin")];
     client.ask("POST", "/api/v1/queues/q/pause", &ours, "{}").await.is(200);
     // The token is replaced in its file: the session ends within a second.
-    let file = world.files.folder().join("tokens");
+    let file = world.place.folder().join("tokens");
     std::fs::write(&file, format!("owner full another-token-of-tests\nviewer read {READ}\n"))
         .expect("it is written");
     let began = Instant::now();
@@ -61,7 +61,7 @@ async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
         assert_eq!((reply.status, reply.code().as_str()), (401, "unauthorized"));
     }
     assert!(began.elapsed() >= Duration::from_millis(100 + 200 + 400), "{:?}", began.elapsed());
-    let path = world.files.folder().join("open-tokens");
+    let path = world.place.folder().join("open-tokens");
     let tokens = ostler_server::Tokens::file(&path);
     tokens.expect("they are created");
     let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();

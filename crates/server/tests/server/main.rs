@@ -7,6 +7,7 @@ mod login;
 mod matrix;
 mod metrics;
 mod openmetrics;
+mod outages;
 mod reads;
 mod submit;
 mod world;

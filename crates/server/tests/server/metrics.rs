@@ -10,12 +10,14 @@ use ostler_ops::figures::{JOBS, MAX_NAMES, OTHER};
 use ostler_server::{Durations, LaneCounts, MetricsAccess, PoolCounts};
 use ostler_store::calls::{Fenced, QueueChange};
 use ostler_store::jobs::queue_of;
-use ostler_testkit::{MAX_WAIT, TempStore};
+use ostler_testkit::MAX_WAIT;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::openmetrics::Scrape;
-use crate::world::{QUEUE, READ, World};
+use crate::world::{QUEUE, READ, StorePlace, World, on_each_store};
+
+on_each_store!(what_several_nodes_export_adds_up, the_number_of_series_is_bounded_and_no_label_is_an_id,);
 
 /// What the settings of a node say that serves metrics.
 const SERVES: &str = r#"{"":{"metrics":"served"}}"#;
@@ -70,7 +72,7 @@ impl World {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_need_a_token_unless_the_config_opens_them() {
     let closed = World::new().await;
-    let open = World::serving(Arc::clone(&closed.files), MetricsAccess::Open).await;
+    let open = World::serving(Arc::clone(&closed.place), MetricsAccess::Open).await;
     closed.client().await.ask("GET", "/metrics", &[], "").await.is(401);
     let viewer = format!("Bearer {READ}");
     let reply = closed.client().await.ask("GET", "/metrics", &[("authorization", &viewer)], "").await;
@@ -82,10 +84,8 @@ async fn metrics_need_a_token_unless_the_config_opens_them() {
     open.client().await.ask("GET", "/metrics", &site, "").await.is(403);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_several_nodes_export_adds_up() {
-    let one = World::new().await;
-    let other = World::beside(Arc::clone(&one.files)).await;
+async fn what_several_nodes_export_adds_up(one: World) {
+    let other = one.beside().await;
     // A node without an API may be the oldest.
     let session = one.node().await;
     one.join().await;
@@ -138,11 +138,9 @@ async fn many_scrapes_share_a_reading_of_the_store() {
     assert!((1.0..=most).contains(&reads), "{reads} readings in {:?}", began.elapsed());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_number_of_series_is_bounded_and_no_label_is_an_id() {
+async fn the_number_of_series_is_bounded_and_no_label_is_an_id(world: World) {
     /// All series of a node with more queues than have a name of their own.
     const MAX_SERIES: usize = 8_000;
-    let world = World::new().await;
     world.join().await;
     let queues: Vec<String> = (0..MAX_NAMES + 50).map(|number| format!("queue-{number:03}")).collect();
     let jobs: Vec<String> = (0..30).map(|_| queue_of(JobId(world.ids.task().0))).collect();
@@ -172,17 +170,18 @@ async fn a_scrape_while_the_store_is_away_tells_what_the_node_did() {
     world.ran(QUEUE);
     let before = world.scrape().await;
     assert_eq!(before.sum("ostler_store_up", &[]), Some(1.0));
-    rename(&world.files, "lane", "elsewhere");
+    rename(&world.place, "lane", "elsewhere");
     let away = world.scrape_until(|scrape| scrape.sum("ostler_store_up", &[]) == Some(0.0)).await;
     assert_eq!(away.sum("ostler_tasks_submitted_total", &[("queue", QUEUE)]), Some(3.0));
     assert_eq!((away.sum("ostler_tasks", &[]), away.sum("ostler_nodes", &[])), (None, None));
     assert_eq!(away.sum("ostler_store_exporter", &[]), Some(0.0));
-    rename(&world.files, "elsewhere", "lane");
+    rename(&world.place, "elsewhere", "lane");
     world.scrape_until(|scrape| scrape.sum("ostler_nodes", &[]) == Some(1.0)).await;
 }
 
 /// Renames a table, so that no survey succeeds.
-fn rename(files: &TempStore, from: &str, to: &str) {
+fn rename(place: &StorePlace, from: &str, to: &str) {
+    let StorePlace::File(files) = place else { panic!("this test has a file") };
     let statement = format!("PRAGMA legacy_alter_table = ON; ALTER TABLE {from} RENAME TO {to};");
     let done = Command::new("sqlite3").arg(files.path()).arg(statement).output().expect("sqlite3 runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

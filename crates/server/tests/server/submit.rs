@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::world::{FULL, QUEUE, READ, World};
+use crate::world::{FULL, QUEUE, READ, World, on_each_store};
+
+on_each_store!(
+    a_payload_comes_back_as_it_was_sent_also_after_a_replay,
+    one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a_restart,
+    a_batch_is_one_transaction_and_its_key_covers_all_of_it,
+);
 
 const EXACT: &str = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000","big":123456789012345678901234567890}"#;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payload_comes_back_as_it_was_sent_also_after_a_replay() {
-    let world = World::new().await;
+async fn a_payload_comes_back_as_it_was_sent_also_after_a_replay(world: World) {
     let body = format!(r#"{{"queue":"{QUEUE}","kind":"send","payload":{EXACT}}}"#);
     let id =
         world.post("/api/v1/tasks", &body).await.is(201).json()["id"].as_str().expect("an id").to_owned();
@@ -75,10 +79,9 @@ async fn what_is_wrong_in_a_task_is_said_with_the_field_and_nothing_is_enqueued(
     assert_eq!(world.get("/api/v1/stats").await.json()["submitted"], 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a_restart() {
-    let one = Arc::new(World::new().await);
-    let two = Arc::new(World::beside(Arc::clone(&one.files)).await);
+async fn one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a_restart(world: World) {
+    let one = Arc::new(world);
+    let two = Arc::new(one.beside().await);
     let body = format!(r#"{{"queue":"{QUEUE}","kind":"send","payload":{{"a":1}}}}"#);
     let mut asking = Vec::new();
     for number in 0..20 {
@@ -110,7 +113,7 @@ async fn one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a
     assert_eq!(answers.len(), 1, "the same answer each time: {answers:?}");
     assert_eq!(one.get("/api/v1/stats").await.json()["submitted"], 1);
     // A new server on the same store knows the key, and other bodies under it are refused.
-    let later = World::beside(Arc::clone(&one.files)).await;
+    let later = one.beside().await;
     let bearer = format!("Bearer {FULL}");
     let headers = [("authorization", bearer.as_str()), ("idempotency-key", "order-17")];
     let again = later.client().await.ask("POST", "/api/v1/tasks", &headers, &body).await;
@@ -127,9 +130,7 @@ async fn one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a
     assert_eq!(one.get("/api/v1/stats").await.json()["submitted"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_one_transaction_and_its_key_covers_all_of_it() {
-    let world = World::new().await;
+async fn a_batch_is_one_transaction_and_its_key_covers_all_of_it(world: World) {
     let task = |number: u32| format!(r#"{{"queue":"{QUEUE}","kind":"send","payload":{number}}}"#);
     let batch = |numbers: &[u32]| {
         let tasks: Vec<String> = numbers.iter().map(|number| task(*number)).collect();

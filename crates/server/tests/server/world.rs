@@ -1,6 +1,7 @@
 //! A server on loopback with a real store, and a small HTTP client that sends exactly what a test says.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use ostler_server::{
 };
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Kinds, Ran, Report, Retention};
 use ostler_store::{Bounds, Store, SystemClock};
-use ostler_testkit::{Ids, MAX_WAIT, TempStore};
+use ostler_testkit::{Ids, MAX_WAIT, TempSchema, TempStore};
 use ostler_wire::system::FindingView;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -45,10 +46,58 @@ pub(crate) struct World {
     pub(crate) server: Option<Server>,
     pub(crate) address: String,
     pub(crate) ids: Ids,
-    pub(crate) files: Arc<TempStore>,
+    pub(crate) place: Arc<StorePlace>,
     /// What the node of the server did.
     pub(crate) counts: Arc<KnownCounts>,
 }
+
+/// Where the store of a world is: a file, or a schema of a server.
+pub(crate) enum StorePlace {
+    File(TempStore),
+    Server(TempSchema),
+}
+
+impl StorePlace {
+    pub(crate) fn folder(&self) -> &Path {
+        match self {
+            Self::File(files) => files.folder(),
+            Self::Server(schema) => schema.folder(),
+        }
+    }
+
+    /// What another process opens the store by.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::File(files) => files.path().display().to_string(),
+            Self::Server(schema) => schema.url().to_owned(),
+        }
+    }
+
+    async fn open(&self) -> Arc<dyn Store> {
+        match self {
+            Self::File(files) => files.second(),
+            Self::Server(schema) => schema.second().await,
+        }
+    }
+}
+
+/// Makes two tests of each function: one on SQLite, one on PostgreSQL.
+macro_rules! on_each_store {
+    ($($test:ident),+ $(,)?) => {
+        $(mod $test {
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_a_file() {
+                super::$test(crate::world::World::new().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_a_server() {
+                super::$test(crate::world::World::on_server().await).await;
+            }
+        })+
+    };
+}
+pub(crate) use on_each_store;
 
 /// Counts that a test sets.
 pub(crate) struct KnownCounts(pub(crate) Mutex<NodeCounts>);
@@ -76,50 +125,29 @@ fn idle(node: String, session: SessionId) -> NodeCounts {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::beside(Arc::new(TempStore::real())).await
+        Self::serving(Arc::new(StorePlace::File(TempStore::real())), MetricsAccess::Token).await
+    }
+
+    /// A server whose store is on PostgreSQL.
+    pub(crate) async fn on_server() -> Self {
+        Self::serving(Arc::new(StorePlace::Server(TempSchema::make())), MetricsAccess::Token).await
     }
 
     /// Another server on the same store.
-    pub(crate) async fn beside(files: Arc<TempStore>) -> Self {
-        Self::serving(files, MetricsAccess::Token).await
+    pub(crate) async fn beside(&self) -> Self {
+        Self::serving(Arc::clone(&self.place), MetricsAccess::Token).await
     }
 
-    /// Another server, with metrics for these readers.
-    pub(crate) async fn serving(files: Arc<TempStore>, metrics: MetricsAccess) -> Self {
+    /// A server on this store, with metrics for these readers.
+    pub(crate) async fn serving(place: Arc<StorePlace>, metrics: MetricsAccess) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let store: Arc<dyn Store> = files.second();
-        let tokens = files.folder().join("tokens");
-        if !tokens.exists() {
-            std::fs::write(&tokens, format!("# tests\nowner full {FULL}\nviewer read {READ}\n"))
-                .expect("it is written");
-            std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).expect("it is private");
-        }
-        let ids = Arc::new(Ids::new(1_000 + number));
-        let counts = Arc::new(KnownCounts(Mutex::new(idle(format!("node-{number}"), ids.session()))));
-        let parts = ServerParts {
-            store: Arc::clone(&store),
-            clock: Arc::new(SystemClock),
-            ids: Arc::new(move || -> Id { ids.task().0 }),
-            bounds: Bounds::default(),
-            keep: Retention::default(),
-            strays: Duration::from_secs(3_600),
-            tokens: Tokens::file(&tokens).expect("they are read"),
-            audit: Audit::open(&files.folder().join(format!("audit-{number}.jsonl"))).expect("it opens"),
-            examiner: Arc::new(Content),
-            readiness: Arc::new(Content),
-            counters: Arc::<KnownCounts>::clone(&counts),
-            metrics,
-            node: "01JC8Z0Q4M9T7N3V5X1B2D6F8H".to_owned(),
-            hosts: Vec::new(),
-            base_path: "/ostler".to_owned(),
-            public_url: Some("https://ostler.example.org/ostler".to_owned()),
-            trusted_proxies: vec!["127.0.0.1/32".parse().expect("a network")],
-        };
+        let store = place.open().await;
+        let (parts, counts) = parts(Arc::clone(&store), place.folder(), number, metrics);
         let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
         let server = Server::start(parts, bound).expect("it starts");
         let address = server.address().to_string();
-        Self { store, server: Some(server), address, ids: Ids::new(number), files, counts }
+        Self { store, server: Some(server), address, ids: Ids::new(number), place, counts }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -193,6 +221,43 @@ impl World {
     }
 }
 
+/// What a server is made of. Each has a number of its own, and with it an audit.
+pub(crate) fn parts(
+    store: Arc<dyn Store>,
+    folder: &Path,
+    number: u64,
+    metrics: MetricsAccess,
+) -> (ServerParts, Arc<KnownCounts>) {
+    let tokens = folder.join("tokens");
+    if !tokens.exists() {
+        std::fs::write(&tokens, format!("# tests\nowner full {FULL}\nviewer read {READ}\n"))
+            .expect("it is written");
+        std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).expect("it is private");
+    }
+    let ids = Arc::new(Ids::new(1_000 + number));
+    let counts = Arc::new(KnownCounts(Mutex::new(idle(format!("node-{number}"), ids.session()))));
+    let parts = ServerParts {
+        store,
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(move || -> Id { ids.task().0 }),
+        bounds: Bounds::default(),
+        keep: Retention::default(),
+        strays: Duration::from_secs(3_600),
+        tokens: Tokens::file(&tokens).expect("they are read"),
+        audit: Audit::open(&folder.join(format!("audit-{number}.jsonl"))).expect("it opens"),
+        examiner: Arc::new(Content),
+        readiness: Arc::new(Content),
+        counters: Arc::<KnownCounts>::clone(&counts),
+        metrics,
+        node: "01JC8Z0Q4M9T7N3V5X1B2D6F8H".to_owned(),
+        hosts: Vec::new(),
+        base_path: "/ostler".to_owned(),
+        public_url: Some("https://ostler.example.org/ostler".to_owned()),
+        trusted_proxies: vec!["127.0.0.1/32".parse().expect("a network")],
+    };
+    (parts, counts)
+}
+
 /// A log line.
 pub(crate) fn line(text: String) -> EventBody {
     EventBody::Log { level: Level::Info, stream: LogStream::Stderr, text }
@@ -235,9 +300,30 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).await.expect("it connects");
+        Self::over(TcpStream::connect(address).await.expect("it connects"), address)
+    }
+
+    /// A client on this connection, for the server at this address.
+    pub(crate) fn over(stream: TcpStream, address: &str) -> Self {
         let (reader, writer) = stream.into_split();
         Self { address: address.to_owned(), reader: BufReader::new(reader), writer }
+    }
+
+    /// Reads the head of an answer. Its status; `None`: the connection was closed before its end.
+    pub(crate) async fn status(&mut self) -> Option<u16> {
+        let mut status = None;
+        loop {
+            let mut line = String::new();
+            let read = tokio::time::timeout(MAX_WAIT, self.reader.read_line(&mut line)).await;
+            let read = read.expect("it is answered or closed").unwrap_or(0);
+            if read == 0 || !line.ends_with('\n') {
+                return None;
+            }
+            if line.trim_end().is_empty() {
+                return status;
+            }
+            status = status.or_else(|| line.split(' ').nth(1)?.parse().ok());
+        }
     }
 
     /// Sends a request with the right Host, and reads the whole answer.
