@@ -50,7 +50,7 @@ impl EngineName {
     /// Why the engine cannot be used in this process.
     pub fn engine(self) -> Result<Box<dyn Engine>, String> {
         match self {
-            Self::QuickJs => Ok(Box::new(QuickJs)),
+            Self::QuickJs => Ok(Box::new(QuickJs::default())),
             #[cfg(feature = "v8")]
             Self::V8 => match crate::V8::initialize() {
                 Ok(engine) => Ok(Box::new(engine)),

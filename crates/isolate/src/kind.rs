@@ -171,7 +171,7 @@ fn examine_folder(pool: &str, scripts: &Path) -> Vec<PoolFinding> {
         findings.push(finding("too-many-functions", FindingLevel::Warning, sentence, "Use several pools"));
     }
     for kind in kinds.into_iter().take(MAX_EXAMINED) {
-        let fault = match folder.function(&kind, &QuickJs) {
+        let fault = match folder.function(&kind, &QuickJs::default()) {
             // One that was removed meanwhile is no fault.
             Ok(_) | Err(FunctionFault::Missing(_)) => continue,
             Err(fault @ (FunctionFault::Module(_) | FunctionFault::Unreadable(_))) => fault,

@@ -1,12 +1,11 @@
 //! The prelude: the JavaScript that every isolate executes before a function's modules, the same for every engine.
 //!
-//! The core is executed at once, and parsed for each isolate. The other parts are executed when they are first used. Engines evaluate both as
-//! strict code.
+//! The core is executed at once. The parts are executed when they are first used. Engines compile both once, as strict code.
 
 /// Returns the entry function that Rust calls.
 pub(crate) const CORE: &str = include_str!("prelude/core.js");
 
-/// The parts that are executed when they are first used.
+/// The parts that are executed when they are first used: functions of the host function, the state of the core, and the other parts.
 pub(crate) const PARTS: [(&str, &str); 12] = [
     ("abort", include_str!("prelude/abort.js")),
     ("calls", include_str!("prelude/calls.js")),
@@ -21,8 +20,3 @@ pub(crate) const PARTS: [(&str, &str); 12] = [
     ("text", include_str!("prelude/text.js")),
     ("url", include_str!("prelude/url.js")),
 ];
-
-/// The source of a part: a function of the host function, the state of the core, and the other parts.
-pub(crate) fn part(name: &str) -> Option<&'static str> {
-    PARTS.iter().find(|(part, _)| *part == name).map(|(_, source)| *source)
-}

@@ -62,7 +62,7 @@ impl Functions {
         let (inner, kind) = (Arc::clone(&self.0), kind.to_owned());
         let read = tokio::task::spawn_blocking(move || {
             // Syntax is checked by the engine that is built in; a host of another one parses for itself.
-            let read = inner.current().folder.function(&kind, &QuickJs);
+            let read = inner.current().folder.function(&kind, &QuickJs::default());
             read.map_err(|fault| unusable(&kind, &fault))
         });
         let failed =

@@ -102,7 +102,8 @@ impl ThreadIsolates {
             let _ending: oneshot::Sender<()> = ending;
             let watch = watchdog.watch_this_thread();
             let mut runner =
-                FunctionWorker::new(Box::new(QuickJs), policy.limits.clone(), policy.reuse).watched(watch);
+                FunctionWorker::new(Box::new(QuickJs::default()), policy.limits.clone(), policy.reuse)
+                    .watched(watch);
             // Before the watchdog is dropped with this closure, which may join its thread.
             serve(&mut runner, &waiting);
         };

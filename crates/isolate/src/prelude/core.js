@@ -1,4 +1,4 @@
-// The core of the prelude: what every isolate executes before a function's modules. It is parsed for each isolate, so it is short:
+// The core of the prelude: what every isolate executes before a function's modules. It is executed for each isolate, so it is short:
 // the parts make everything else, at its first use.
 //
 // A script may replace every builtin. What the core uses afterwards it takes from them first; the parts find what is there when they

@@ -1,9 +1,11 @@
 //! Payloads and outputs: they cross as JSON text, whatever they look like.
 
-use ostler_isolate::{FunctionEnd, FunctionLimits};
+use std::rc::Rc;
+
+use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, Reuse};
 
 use crate::children;
-use crate::desk::{output, run, run_in};
+use crate::desk::{Desk, call, output, run, worker};
 use crate::engines::{Tested, by_engine, on, tested};
 
 on_each_engine!(
@@ -123,14 +125,20 @@ fn sweep(script: &str) -> usize {
             wall: std::time::Duration::from_secs(60),
             ..FunctionLimits::default()
         };
-        let (output, _) = run_in(limits, &format!("export default async () => {{ {script} }}"), "null");
-        let known = match &output {
-            Ok(_) => true,
-            Err(end) => ["memory", "cpu", "stack", "thrown"].contains(&end.cause()),
-        };
-        assert!(known, "{kib} KiB, {script}: {output:?}");
-        if kib <= 1 {
-            assert_eq!(output, Err(FunctionEnd::Memory), "{kib} KiB, {script}");
+        let module = format!("export default async () => {{ {script} }}");
+        let source = FunctionSource::single("test.js", &module);
+        let mut worker = worker(limits, Reuse::Fresh);
+        // The second isolate reads compiled code.
+        for isolate in ["first", "second"] {
+            let output = worker.run(&source, call("null", &Rc::new(Desk::default())));
+            let known = match &output {
+                Ok(_) => true,
+                Err(end) => ["memory", "cpu", "stack", "thrown"].contains(&end.cause()),
+            };
+            assert!(known, "{kib} KiB, the {isolate} isolate, {script}: {output:?}");
+            if kib <= 1 {
+                assert_eq!(output, Err(FunctionEnd::Memory), "{kib} KiB, {script}");
+            }
         }
     }
     LIMITS.len()

@@ -50,7 +50,7 @@ impl Tested {
 
     pub(crate) fn engine(self) -> Box<dyn Engine> {
         match self {
-            Self::QuickJs => Box::new(QuickJs),
+            Self::QuickJs => Box::new(QuickJs::default()),
             // The test harness has threads.
             #[cfg(feature = "v8")]
             Self::V8 => Box::new(V8::initialize_among_threads().expect("it starts")),

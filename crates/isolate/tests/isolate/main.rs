@@ -6,6 +6,7 @@ mod engines;
 mod bench;
 mod bombs;
 mod children;
+mod compiled;
 mod conformance;
 mod corpus;
 mod crossing;

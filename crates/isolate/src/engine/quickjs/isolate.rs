@@ -3,23 +3,21 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rquickjs::context::EvalOptions;
 use rquickjs::context::intrinsic::{
     Date, Eval, Json, MapSet, Promise, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef,
 };
-use rquickjs::{
-    CatchResultExt as _, Context, Ctx, Error, Exception, Function, Module, Persistent, Runtime, Value,
-};
+use rquickjs::{CatchResultExt as _, Context, Ctx, Error, Exception, Function, Persistent, Runtime, Value};
 
+use super::compiled::CompiledCode;
 use super::modules::{Modules, syntax_error};
 use crate::bridge::Bridge;
 use crate::end::{FunctionEnd, ThrownError};
 use crate::engine::{Isolate, JobRun, LiveIsolate, PreludeEntry};
 use crate::function::FunctionSource;
-use crate::prelude;
 
 /// What a script finds of the language itself. There is no `performance`.
-type Intrinsics = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, WeakRef);
+pub(super) type Intrinsics =
+    (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise, WeakRef);
 
 /// Rejected promises that may be without a handler at one time. A lookup is linear, and no script can be interrupted in it.
 const MAX_REJECTIONS: usize = 1_000;
@@ -43,12 +41,14 @@ pub(super) struct QuickIsolate {
     context: Context,
     runtime: Runtime,
     modules: Modules,
+    code: Rc<CompiledCode>,
     bridge: Rc<Bridge>,
     live: LiveIsolate,
 }
 
 impl QuickIsolate {
-    pub(super) fn new(bridge: Rc<Bridge>) -> Result<Self, FunctionEnd> {
+    pub(super) fn new(bridge: Rc<Bridge>, code: Rc<CompiledCode>) -> Result<Self, FunctionEnd> {
+        code.prelude();
         let live = LiveIsolate::new();
         let no_memory = |_: Error| FunctionEnd::Memory;
         let runtime = Runtime::new().map_err(no_memory)?;
@@ -60,13 +60,13 @@ impl QuickIsolate {
         runtime.set_loader(modules.clone(), modules.clone());
         let rejections = Rejections::default();
         track(&runtime, &rejections);
-        let enter = context.with(|ctx| run_prelude(&ctx, &bridge));
+        let enter = context.with(|ctx| run_prelude(&ctx, &bridge, &code));
         let enter = enter.unwrap_or_else(|error| panic!("the prelude fails: {error}"));
         // From here on the limits count.
         runtime.set_memory_limit(limits.memory_bytes.max(1));
         let asked = Rc::clone(&bridge);
         runtime.set_interrupt_handler(Some(Box::new(move || asked.must_stop())));
-        Ok(Self { rejections, enter, context, runtime, modules, bridge, live })
+        Ok(Self { rejections, enter, context, runtime, modules, code, bridge, live })
     }
 
     /// Runs JavaScript, and turns what it throws into the end of the call.
@@ -112,11 +112,14 @@ enum Failed {
 
 impl Isolate for QuickIsolate {
     fn load(&mut self, source: &FunctionSource) -> Result<(), FunctionEnd> {
-        self.modules.set(source);
-        let (name, text) = source.entry();
+        let hash = source.hash();
+        self.modules.set(source, self.code.functions.borrow().find(&hash));
+        let (name, _) = source.entry();
         let nearly_full = self.guarded(|ctx, enter| {
             let faulty = |error: Error| Failed::Module(syntax_error(ctx, name, &error));
-            let module = Module::declare(ctx.clone(), name, text).map_err(faulty)?;
+            let module = self.modules.declare(ctx, name).map_err(faulty)?;
+            // Before anything of it is executed.
+            self.code.functions.borrow_mut().keep(hash, self.modules.take_compiled());
             // Evaluation itself reports through the promise; what throws here is the linking.
             let (module, evaluated) = module.eval().map_err(faulty)?;
             let namespace = module.namespace().map_err(Failed::Script)?;
@@ -197,28 +200,30 @@ fn track(runtime: &Runtime, rejections: &Rejections) {
 }
 
 /// Executes the prelude, and returns its entry function.
-fn run_prelude(ctx: &Ctx<'_>, bridge: &Rc<Bridge>) -> Result<Persistent<Function<'static>>, String> {
-    let made = make_entry(ctx, bridge).catch(ctx).map_err(|error| error.to_string())?;
+fn run_prelude(
+    ctx: &Ctx<'_>,
+    bridge: &Rc<Bridge>,
+    code: &Rc<CompiledCode>,
+) -> Result<Persistent<Function<'static>>, String> {
+    let made = make_entry(ctx, bridge, code).catch(ctx).map_err(|error| error.to_string())?;
     Ok(Persistent::save(ctx, made))
 }
 
-fn make_entry<'js>(ctx: &Ctx<'js>, bridge: &Rc<Bridge>) -> rquickjs::Result<Function<'js>> {
+fn make_entry<'js>(
+    ctx: &Ctx<'js>,
+    bridge: &Rc<Bridge>,
+    code: &Rc<CompiledCode>,
+) -> rquickjs::Result<Function<'js>> {
     let bridge = Rc::clone(bridge);
     let host = Function::new(ctx.clone(), move |ctx: Ctx<'js>, op: String, text: String| {
         bridge.host(&op, &text).map_err(|message| Exception::throw_type(&ctx, &message))
     })?;
+    let parts = Rc::clone(code);
     let part = Function::new(ctx.clone(), move |ctx: Ctx<'js>, name: String| {
-        let source = prelude::part(&name).ok_or_else(|| Exception::throw_type(&ctx, "no such part"))?;
-        evaluated(&ctx, &name, source)
+        let part = parts.prelude().part(&ctx, &name);
+        part.unwrap_or_else(|| Err(Exception::throw_type(&ctx, "no such part")))
     })?;
-    evaluated(ctx, "core", prelude::CORE)?.call((host, part))
-}
-
-/// The function that a part of the prelude is.
-fn evaluated<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
-    let mut options = EvalOptions::default();
-    options.filename = Some(format!("ostler:{name}"));
-    ctx.eval_with_options(source, options)
+    code.prelude().core(ctx)?.call((host, part))
 }
 
 /// The pending exception as text. The prelude describes it, so that a getter of a thrown object runs under the limits.
@@ -245,7 +250,8 @@ mod tests {
     use crate::limits::FunctionLimits;
 
     fn isolate() -> QuickIsolate {
-        QuickIsolate::new(Bridge::new(&FunctionLimits::default())).expect("there is memory")
+        let bridge = Bridge::new(&FunctionLimits::default());
+        QuickIsolate::new(bridge, Rc::default()).expect("there is memory")
     }
 
     #[test]
@@ -272,5 +278,20 @@ mod tests {
         let mut older = isolate();
         let _newer = isolate();
         let _ = older.enter(PreludeEntry::Abort);
+    }
+
+    #[test]
+    fn a_function_is_compiled_once() {
+        let code = Rc::<CompiledCode>::default();
+        let mut kept = None;
+        for _ in 0..3 {
+            let bridge = Bridge::new(&FunctionLimits::default());
+            let mut isolate =
+                QuickIsolate::new(Rc::clone(&bridge), Rc::clone(&code)).expect("there is memory");
+            let source = FunctionSource::single("test.js", "export default () => 1");
+            isolate.load(&source).expect("it is right");
+            let now = code.functions.borrow().find(&source.hash()).expect("it is kept");
+            assert!(Rc::ptr_eq(kept.get_or_insert_with(|| Rc::clone(&now)), &now));
+        }
     }
 }

@@ -11,20 +11,26 @@
 //!   error: so an uncaught `null` is classed as memory (`bombs.rs`).
 //! - **A context must not be created under a memory limit**: rquickjs ignores that an intrinsic could not be added. The limit is set
 //!   when the prelude has run (`crossing.rs`).
-//! - **Bytecode is trusted like native code**, so none is loaded: sources are parsed for each isolate.
+//! - **Bytecode is trusted like native code**, so an engine loads only what it has compiled itself, from memory (`bytecode.rs`,
+//!   `docs/decisions/0031-compiled-code.md`). It is read within the limits of a call, and may fail there (`compiled.rs`, `crossing.rs`).
 
+mod bytecode;
+mod compiled;
 mod isolate;
 mod modules;
 
 use std::rc::Rc;
 
+use self::compiled::CompiledCode;
 use crate::bridge::Bridge;
 use crate::end::FunctionEnd;
 use crate::engine::{Engine, Isolate};
 
-/// The engine QuickJS.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct QuickJs;
+/// The engine QuickJS, with the code that it has compiled.
+#[derive(Clone, Default)]
+pub struct QuickJs {
+    code: Rc<CompiledCode>,
+}
 
 impl Engine for QuickJs {
     fn imports(&self, name: &str, source: &str) -> Result<Vec<String>, String> {
@@ -32,6 +38,6 @@ impl Engine for QuickJs {
     }
 
     fn isolate(&self, bridge: Rc<Bridge>) -> Result<Box<dyn Isolate>, FunctionEnd> {
-        Ok(Box::new(isolate::QuickIsolate::new(bridge)?))
+        Ok(Box::new(isolate::QuickIsolate::new(bridge, Rc::clone(&self.code))?))
     }
 }

@@ -1,4 +1,4 @@
-//! Modules in QuickJS: the loader of an isolate, and the imports of a source.
+//! Modules in QuickJS: the loader of an isolate, which compiles or takes compiled code, and the imports of a source.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,6 +7,8 @@ use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
 use rquickjs::{Context, Ctx, Error, Exception, Module, Runtime};
 
+use super::bytecode::ModuleCode;
+use super::compiled::CompiledFunction;
 use crate::engine::LiveIsolate;
 use crate::function::{FunctionSource, ModuleKind, resolve};
 
@@ -14,14 +16,59 @@ use crate::function::{FunctionSource, ModuleKind, resolve};
 const PARSE_MEMORY_BYTES: usize = 256 << 20;
 /// Stack for parsing one source.
 const PARSE_STACK_BYTES: usize = 512 << 10;
+/// Text of a module whose code is kept. A longer one is parsed for each isolate.
+const MAX_KEPT_TEXT_BYTES: usize = 1 << 20;
 
 /// The modules that an isolate may import: those of its function, which are known before it runs.
 #[derive(Clone, Default)]
-pub(super) struct Modules(Rc<RefCell<Option<FunctionSource>>>);
+pub(super) struct Modules(Rc<RefCell<LoadedFunction>>);
+
+#[derive(Default)]
+struct LoadedFunction {
+    source: Option<FunctionSource>,
+    /// The code of its modules, if the engine has loaded it before.
+    known: Option<Rc<CompiledFunction>>,
+    /// The code of modules that this isolate has compiled. `None` when scripts have run in it.
+    compiled: Option<CompiledFunction>,
+}
 
 impl Modules {
-    pub(super) fn set(&self, source: &FunctionSource) {
-        *self.0.borrow_mut() = Some(source.clone());
+    pub(super) fn set(&self, source: &FunctionSource, known: Option<Rc<CompiledFunction>>) {
+        let compiled = Some(CompiledFunction::default());
+        *self.0.borrow_mut() = LoadedFunction { source: Some(source.clone()), known, compiled };
+    }
+
+    /// Declares a module, and all that it imports.
+    pub(super) fn declare<'js>(&self, ctx: &Ctx<'js>, path: &str) -> rquickjs::Result<Module<'js, Declared>> {
+        let (module, known) = {
+            let function = self.0.borrow();
+            let module = function.source.as_ref().and_then(|source| source.module(path)).cloned();
+            (module.ok_or_else(|| Error::new_loading(path))?, function.known.clone())
+        };
+        if let Some(code) = known.as_ref().and_then(|function| function.module(path)) {
+            return code.declare(ctx);
+        }
+        let declared = match module.kind {
+            ModuleKind::JavaScript => Module::declare(ctx.clone(), path, &*module.text),
+            ModuleKind::Json => {
+                // As a literal, a key `__proto__` would set the prototype.
+                let literal = serde_json::to_string(&*module.text).map_err(|_| Error::new_loading(path))?;
+                Module::declare(ctx.clone(), path, format!("export default JSON.parse({literal});"))
+            }
+        }?;
+        if self.0.borrow().compiled.is_some()
+            && module.text.len() <= MAX_KEPT_TEXT_BYTES
+            && let Some(code) = ModuleCode::of(ctx, &declared)?
+            && let Some(compiled) = &mut self.0.borrow_mut().compiled
+        {
+            compiled.add(path, code);
+        }
+        Ok(declared)
+    }
+
+    /// The code of what was compiled, before any of it is executed.
+    pub(super) fn take_compiled(&self) -> CompiledFunction {
+        self.0.borrow_mut().compiled.take().unwrap_or_default()
     }
 }
 
@@ -35,8 +82,8 @@ impl Resolver for Modules {
     ) -> rquickjs::Result<String> {
         let refused = |message: String| Error::new_resolving_message(base, name, message);
         let path = resolve(base, name).map_err(refused)?;
-        let modules = self.0.borrow();
-        match modules.as_ref().and_then(|source| source.module(&path)) {
+        let function = self.0.borrow();
+        match function.source.as_ref().and_then(|source| source.module(&path)) {
             Some(_) => Ok(path),
             None => {
                 Err(refused("only modules that a function imports statically can be imported".to_owned()))
@@ -52,17 +99,7 @@ impl Loader for Modules {
         name: &str,
         _attributes: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<Module<'js, Declared>> {
-        let modules = self.0.borrow();
-        let module = modules.as_ref().and_then(|source| source.module(name));
-        let module = module.ok_or_else(|| Error::new_loading(name))?;
-        match module.kind {
-            ModuleKind::JavaScript => Module::declare(ctx.clone(), name, &*module.text),
-            ModuleKind::Json => {
-                // As a literal, a key `__proto__` would set the prototype.
-                let literal = serde_json::to_string(&*module.text).map_err(|_| Error::new_loading(name))?;
-                Module::declare(ctx.clone(), name, format!("export default JSON.parse({literal});"))
-            }
-        }
+        self.declare(ctx, name)
     }
 }
 
