@@ -208,6 +208,17 @@ fn functions_on_threads_need_no_host() {
     assert!(doctor.out.contains("isolation = \"thread\""), "{doctor:?}");
 }
 
+#[cfg(not(feature = "v8"))]
+#[test]
+fn a_program_without_v8_refuses_it_with_a_sentence() {
+    let place = place("v8", "", &[("well", "export default () => 1")]);
+    place.refused(
+        ["up"],
+        2,
+        "is \"v8\", but this program was built without the engine V8 (its feature \"v8\")",
+    );
+}
+
 #[test]
 fn a_folder_that_is_missing_is_refused_with_a_sentence() {
     let place = place("quickjs", "", &[]);
