@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_core::{Outcome, TaskId, WorkerId};
-use ostler_exec::{Control, Executor, Work, WorkerOpening, event_channel};
+use ostler_exec::{Control, Executor, Work, WorkerFate, WorkerOpening, event_channel};
 use ostler_isolate::{EngineName, HostProgram, IsolateExecutor, IsolatePolicy, Isolation, Reuse, WarmPolicy};
 use ostler_process::Process;
 use ostler_process::supervisor::Supervisor;
@@ -77,18 +77,18 @@ async fn measure(
     limits: &'static str,
     time: Duration,
 ) -> Result<Row, Error> {
-    let worker = open(executor).await?;
+    let mut worker = OneWorker::open(executor).await?;
     for _ in 0..FIRST_CALLS {
-        call(executor, worker, function).await?;
+        worker.call(function).await?;
     }
     let (began, mut samples) = (Instant::now(), Samples::default());
     while began.elapsed() < time {
         let start = Instant::now();
-        call(executor, worker, function).await?;
+        worker.call(function).await?;
         samples.add(start.elapsed());
     }
     let per_second = samples.len() as f64 / began.elapsed().as_secs_f64();
-    executor.close(worker).await;
+    worker.close().await;
     let micros = |percent| samples.percentile(percent).as_secs_f64() * 1e6;
     Ok(Row {
         who: who.to_owned(),
@@ -101,34 +101,62 @@ async fn measure(
     })
 }
 
-async fn open(executor: &Arc<dyn Executor>) -> Result<WorkerId, Error> {
+/// A worker of an executor, replaced when it is spent, as a node does it: a host that has grown leaves.
+struct OneWorker {
+    executor: Arc<dyn Executor>,
+    id: WorkerId,
+    /// Workers that were spent.
+    spent: u32,
+}
+
+impl OneWorker {
+    async fn open(executor: &Arc<dyn Executor>) -> Result<Self, Error> {
+        Ok(Self { executor: Arc::clone(executor), id: opened(executor).await?, spent: 0 })
+    }
+
+    async fn call(&mut self, function: &str) -> Result<(), Error> {
+        let work = Work {
+            task: TaskId(ostler_core::Id::from_bits(1)),
+            token: 1,
+            worker: self.id,
+            attempt: 1,
+            queue: "bench".into(),
+            kind: function.into(),
+            payload: PAYLOAD.into(),
+            timeout: PATIENCE,
+            grace: PATIENCE,
+            folder: None,
+        };
+        let (said, _heard) = event_channel();
+        let ended = self.executor.run(work, Control::new(said)).await;
+        if ended.outcome != Outcome::Success {
+            return Err(format!("a call did not succeed: {:?}", ended.outcome).into());
+        }
+        match ended.slot {
+            WorkerFate::Reusable => {}
+            WorkerFate::Spent => {
+                self.executor.close(self.id).await;
+                self.id = opened(&self.executor).await?;
+                self.spent += 1;
+            }
+            WorkerFate::Dead | WorkerFate::Unresponsive => {
+                return Err(format!("after a call the worker is {:?}", ended.slot).into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(self) {
+        self.executor.close(self.id).await;
+    }
+}
+
+async fn opened(executor: &Arc<dyn Executor>) -> Result<WorkerId, Error> {
     let worker = WorkerId(ostler::ids()?());
     match executor.open(worker).await {
         WorkerOpening::Ready => Ok(worker),
         WorkerOpening::Failed(failure) => Err(failure.message.into()),
         WorkerOpening::Short(why) => Err(why.into()),
-    }
-}
-
-async fn call(executor: &Arc<dyn Executor>, worker: WorkerId, function: &str) -> Result<(), Error> {
-    let work = Work {
-        task: TaskId(ostler_core::Id::from_bits(1)),
-        token: 1,
-        worker,
-        attempt: 1,
-        queue: "bench".into(),
-        kind: function.into(),
-        payload: PAYLOAD.into(),
-        timeout: PATIENCE,
-        grace: PATIENCE,
-        folder: None,
-    };
-    let (said, _heard) = event_channel();
-    let outcome = executor.run(work, Control::new(said)).await.outcome;
-    if outcome == Outcome::Success {
-        Ok(())
-    } else {
-        Err(format!("a call did not succeed: {outcome:?}").into())
     }
 }
 
@@ -142,22 +170,23 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
         std::fs::write(many.join(format!("f{number}.js")), text)?;
     }
     println!(
-        "\n| who | {FUNCTIONS} functions in rotation, calls/s | memory of a host, idle after it | tasks/s, each on disk |"
+        "\n| who | calls of {FUNCTIONS} functions in rotation | calls/s | memory of a host, idle after it | hosts that had grown and left | tasks/s, each on disk |"
     );
-    println!("|---|---:|---:|---:|");
+    println!("|---|---:|---:|---:|---:|---:|");
     for (engine, isolation) in sides() {
         for mode in [FRESH, WARM] {
             let running = executor(&policy(&many, engine, isolation, mode), &supervisor)?;
-            let worker = open(&running).await?;
+            let mut worker = OneWorker::open(&running).await?;
             let (began, mut calls) = (Instant::now(), 0_u32);
             while began.elapsed() < time || calls < FUNCTIONS {
-                call(&running, worker, &format!("f{}", calls % FUNCTIONS)).await?;
+                worker.call(&format!("f{}", calls % FUNCTIONS)).await?;
                 calls += 1;
             }
             let rate = f64::from(calls) / began.elapsed().as_secs_f64();
-            let memory = running.vitals(worker).pid.and_then(resident_kib);
+            let memory = running.vitals(worker.id).pid.and_then(resident_kib);
             let memory = memory.map_or_else(String::new, |kib| format!("{:.1} MiB", kib as f64 / 1024.0));
-            running.close(worker).await;
+            let spent = worker.spent;
+            worker.close().await;
             let scripts = programs().join("functions");
             let pool = PoolConfig::durable(
                 QUEUE,
@@ -169,7 +198,7 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
             let durable =
                 drained(&place.path().join(format!("{name}.db")), NOOP, DURABLE_TASKS, pool).await?;
             println!(
-                "| ostler, {}, {}, {mode} | {rate:.0} | {memory} | {durable:.0} (2 workers) |",
+                "| ostler, {}, {}, {mode} | {calls} | {rate:.0} | {memory} | {spent} | {durable:.0} (2 workers) |",
                 engine.name(),
                 isolation.name()
             );
