@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::Error;
 use crate::child::Role;
 use crate::faults;
+use crate::http;
 use crate::map;
 use crate::rate::Wanted;
 use crate::report::Report;
@@ -19,6 +20,7 @@ Usage: bench sqlite [--quick | --tiny] [--markdown] [--json FILE] [--dir DIR] [-
        bench node   [the same]
        bench rate   [--seconds N] [--per-second N] [--dir DIR]
        bench map    [--items N] [--at-once N] [--rounds N] [--ostler PATH] [--dir DIR]
+       bench http   [--rows N] [--requests N] [--ostler PATH] [--dir DIR]
        bench workers [--calls N] [--rounds N] [--workers N] [--ours] [--dir DIR]
        bench isolates [--millis N] [--ours] [--dir DIR]
        bench threads [--calls N] [--rounds N]
@@ -30,6 +32,7 @@ store beside bare statements and beside graphile-worker and pg-boss, which it in
 nothing, pick-up, commands, failover, and what it costs when idle. All print tables, then JSON. rate lets two nodes share
 one rate, for 30 seconds at 100 a second, and prints how many tasks began and how far that is off.
 map runs `true` for many items by ostler map, xargs and GNU parallel in turns, and prints how long each takes.
+http fills both stores with a million tasks, serves them by a node, and prints the time to the first byte of lists and of the overview.
 workers sends tasks that do nothing to long-lived workers, and to ProcessPoolExecutor, loky and piscina, which it
 installs (--ours: leaves out).
 isolates calls JavaScript functions in every engine and isolation, and beside them Node's vm and worker threads, and workerd, which it
@@ -62,6 +65,8 @@ pub(crate) enum Asked {
     Rate { wanted: Wanted, dir: Option<PathBuf> },
     /// Measures `ostler map` against its peers.
     Map { wanted: map::Wanted, dir: Option<PathBuf> },
+    /// Measures the HTTP API.
+    Http { wanted: http::Wanted, dir: Option<PathBuf> },
     /// Measures long-lived workers against their peers.
     Workers { wanted: workers::Wanted, dir: Option<PathBuf> },
     /// Measures functions against other runtimes.
@@ -125,6 +130,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Str
         Some("node") => measured(args, |scale, output, dir, only| Asked::Node { scale, output, dir, only }),
         Some("rate") => rate(args),
         Some("map") => mapped(args),
+        Some("http") => served(args),
         Some("workers") => workers(args),
         Some("isolates") => isolated(args),
         Some("threads") => threads(args),
@@ -194,6 +200,25 @@ fn mapped(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         }
     }
     Ok(Asked::Map { wanted, dir })
+}
+
+fn served(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let (mut wanted, mut dir) = (http::Wanted::default(), None);
+    while let Some(word) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse().ok().filter(|number| (1..=10_000_000).contains(number));
+        let number =
+            |text| number(text).ok_or_else(|| format!("{word} is a whole number from 1 to 10000000"));
+        match word.as_str() {
+            "--rows" => wanted.rows = number(value()?)?,
+            "--requests" => wanted.requests = number(value()?)?,
+            "--ostler" => wanted.ostler = Some(value()?.into()),
+            "--dir" => dir = Some(value()?.into()),
+            "--help" | "-h" => return Ok(Asked::Usage),
+            other => return Err(format!("\"{other}\" is not understood")),
+        }
+    }
+    Ok(Asked::Http { wanted, dir })
 }
 
 fn workers(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {

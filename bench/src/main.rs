@@ -10,6 +10,7 @@
 //! - `postgres/mod.rs`: the PostgreSQL store, compared with bare statements and peers on the same server.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
 //! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
+//! - `http.rs`: the HTTP API in front of a million tasks.
 //! - `workers/`: long-lived workers compared with the process pools of Python and the thread pools of JavaScript.
 //! - `isolates/`: JavaScript functions compared with contexts and threads of Node, and with workerd.
 //! - `threads.rs`: closures on the pool of threads, compared with bare threads.
@@ -23,6 +24,7 @@ mod ceiling;
 mod child;
 mod disk;
 mod faults;
+mod http;
 mod isolates;
 mod latency;
 mod lists;
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Ok(Asked::Node { scale, output, dir, only }) => said(node::run(scale, &output, dir, only)),
         Ok(Asked::Rate { wanted, dir }) => said(rate::run(wanted, dir)),
         Ok(Asked::Map { wanted, dir }) => said(map::run(&wanted, dir)),
+        Ok(Asked::Http { wanted, dir }) => said(http::run(&wanted, dir)),
         Ok(Asked::Workers { wanted, dir }) => said(workers::run(&wanted, dir)),
         Ok(Asked::Isolates { wanted, dir }) => said(isolates::run(&wanted, dir)),
         Ok(Asked::Threads(wanted)) => said(threads::run(&wanted)),

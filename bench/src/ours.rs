@@ -286,6 +286,15 @@ impl Ours {
         self.fill(Rows::Finished, tasks).await
     }
 
+    /// The same, with this payload.
+    pub(crate) async fn warm_up_with(&self, tasks: usize, payload: &str) -> Result<(), Error> {
+        for size in batches(tasks, FINISH_BATCH) {
+            self.put(size, |task| task.payload = payload.to_owned()).await?;
+            self.finish(self.claim_all(size).await?).await?;
+        }
+        Ok(())
+    }
+
     /// Creates backlog rows. Waiting ones are due tomorrow, with the best rank.
     pub(crate) async fn fill(&self, rows: Rows, count: usize) -> Result<(), Error> {
         let tomorrow = SystemClock.now().after(Duration::from_secs(24 * 60 * 60));

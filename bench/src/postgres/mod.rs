@@ -302,6 +302,11 @@ fn stock(batch: usize, about: Duration) -> usize {
     (a_second * about.as_secs_f64()) as usize + 2 * batch
 }
 
+/// A store in a new schema.
+pub(crate) async fn open_empty(url: &str, schema: &str) -> Result<Arc<Ours>, Error> {
+    side::open(url, schema).await
+}
+
 /// A store in a new schema, warmed up.
 pub(crate) async fn open_warm(url: &str, schema: &str, count: usize) -> Result<Arc<Ours>, Error> {
     let ours = side::open(url, schema).await?;

@@ -50,6 +50,29 @@ async fn a_link_opens_one_session_which_ends_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_one_machine_keep_their_sessions_apart() {
+    let one = World::new().await;
+    let other = one.beside().await;
+    let mut jar = Vec::new();
+    for world in [&one, &other] {
+        let link = world.server().login_text().expect("a link");
+        let logged_in = log_in(world, &link).await;
+        let cookie = logged_in.is(200).header("set-cookie").expect("a cookie").to_owned();
+        jar.push(cookie.split(';').next().expect("a pair").to_owned());
+    }
+    // A browser sends the cookies of all ports.
+    let both = jar.join("; ");
+    for world in [&one, &other] {
+        world.client().await.ask("GET", "/api/v1/session", &[("cookie", &both)], "").await.is(200);
+    }
+    // Under the name of the other node it is worth nothing.
+    let (name, value) =
+        (jar[1].split('=').next().expect("a name"), jar[0].split('=').nth(1).expect("a value"));
+    let swapped = format!("{name}={value}");
+    other.client().await.ask("GET", "/api/v1/session", &[("cookie", &swapped)], "").await.is(401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new().await;

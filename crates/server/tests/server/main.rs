@@ -1,5 +1,6 @@
 //! Tests of the server over real sockets, on a real store. Tests of the program run the same over PostgreSQL.
 
+mod bounds;
 mod bulk;
 mod documents;
 mod live;
@@ -8,6 +9,7 @@ mod matrix;
 mod metrics;
 mod openmetrics;
 mod outages;
+mod proxies;
 mod reads;
 mod submit;
 mod world;

@@ -172,7 +172,7 @@ impl World {
     }
 
     pub(crate) async fn node(&self) -> SessionId {
-        let node = self.ids.new_session("runner", Duration::from_secs(60));
+        let node = self.ids.new_session("runner", Duration::from_secs(600));
         let session = node.id;
         assert_eq!(self.store.join(node).await, Ok(Fenced::Recorded));
         session

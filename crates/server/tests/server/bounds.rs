@@ -1,0 +1,106 @@
+//! What a server refuses by its size, files that a browser must not open, and changes that cannot be recorded.
+
+use ostler_core::{EventBody, Outcome};
+use ostler_server::{Audit, ListenAddress, MetricsAccess, Server};
+use ostler_store::calls::NewTask;
+use ostler_testkit::TempStore;
+use sha2::{Digest as _, Sha256};
+
+use crate::world::{Client, FULL, QUEUE, World, parts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read() {
+    let world = World::new().await;
+    let bearer = format!("Bearer {FULL}");
+    let mut client = world.client().await;
+    let large = ((64_u64 << 20) + 1).to_string();
+    let host = world.address.clone();
+    let headers = [
+        ("host", host.as_str()),
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("content-length", large.as_str()),
+    ];
+    // Not a byte of the body is sent, and it is refused.
+    client.raw("POST", "/api/v1/tasks", &headers, "").await;
+    assert_eq!(client.status().await, Some(413));
+    // An operation without a body does not keep one.
+    let mut client = world.client().await;
+    let reply = client
+        .ask("POST", "/api/v1/login-links", &[("authorization", &bearer)], &"x".repeat(65 * 1024))
+        .await;
+    assert_eq!((reply.status, reply.code().as_str()), (413, "too_large"));
+    let long = format!("/api/v1/tasks?text={}", "x".repeat(16 * 1024));
+    assert_eq!(world.get(&long).await.is(414).code(), "too_long");
+    let mut client = world.client().await;
+    let mut many = vec![("host", host.as_str())];
+    many.extend([("x-more", "1"); 70]);
+    client.raw("GET", "/health", &many, "").await;
+    assert_eq!(client.status().await, Some(431), "the head of a request has a bound");
+    assert_eq!(world.get("/api/v1/stats").await.is(200).json()["submitted"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_an_attachment_that_runs_nothing_and_only_what_the_store_knows_is_sent() {
+    const PAGE: &str = "<script>alert(1)</script>";
+    let world = World::new().await;
+    let folder = world.place.folder().join("work");
+    std::fs::create_dir(&folder).expect("it is made");
+    for name in ["page.html", "secret", "changed"] {
+        std::fs::write(folder.join(name), PAGE).expect("it is written");
+    }
+    std::os::unix::fs::symlink("secret", folder.join("link")).expect("it is made");
+    let mut task = NewTask::new(world.ids.task(), QUEUE, "send", "{}");
+    task.folder = Some(folder.display().to_string());
+    let id = task.id;
+    world.store.enqueue(vec![task]).await.expect("it is accepted");
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    let sha256: String = Sha256::digest(PAGE).iter().map(|byte| format!("{byte:02x}")).collect();
+    let file = |path: &str| EventBody::File {
+        path: path.to_owned(),
+        size: PAGE.len() as u64,
+        sha256: sha256.clone(),
+    };
+    let files = ["page.html", "changed", "link", "../tokens"].map(file).to_vec();
+    world.store.append(claimed[0].lease.as_ref(), files).await.expect("appended");
+    world.finish(claimed, &Outcome::Success).await;
+    std::fs::write(folder.join("changed"), "other").expect("it is written");
+    let sent = world.get(&format!("/api/v1/tasks/{id}/files/page.html")).await;
+    assert_eq!(sent.is(200).body, PAGE);
+    for (name, value) in [
+        ("content-type", "application/octet-stream"),
+        ("content-disposition", "attachment; filename=\"page.html\""),
+        ("content-security-policy", "default-src 'none'; sandbox"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(sent.header(name), Some(value));
+    }
+    for (path, status) in [("secret", 404), ("changed", 409), ("link", 404), ("..%2Ftokens", 404)] {
+        let refused = world.get(&format!("/api/v1/tasks/{id}/files/{path}")).await;
+        assert_eq!(refused.status, status, "{path}: {refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cannot_be_recorded_is_not_made() {
+    let files = TempStore::real();
+    let (mut parts, _) = parts(files.second(), files.folder(), 901, MetricsAccess::Token);
+    // The file is full, and cannot be set aside: there is a folder in the way.
+    let path = files.folder().join("full.jsonl");
+    std::fs::File::create(&path).and_then(|file| file.set_len((64 << 20) + 1)).expect("it is made");
+    std::fs::create_dir_all(files.folder().join("full.jsonl.1/in-the-way")).expect("it is made");
+    parts.audit = Audit::open(&path).expect("it opens");
+    let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
+    let server = Server::start(parts, bound).expect("it starts");
+    let (mut client, bearer) =
+        (Client::connect(&server.address().to_string()).await, format!("Bearer {FULL}"));
+    let headers = [("authorization", bearer.as_str())];
+    let body = format!(r#"{{"queue":"{QUEUE}","kind":"send"}}"#);
+    let paused = client.ask("POST", "/api/v1/queues/mail/pause", &headers, "{}").await;
+    assert_eq!((paused.status, paused.code().as_str()), (503, "audit_unavailable"));
+    // A submission is no change by hand.
+    client.ask("POST", "/api/v1/tasks", &headers, &body).await.is(201);
+    let queue = client.ask("GET", "/api/v1/queues/mail", &headers, "").await;
+    assert!(queue.is(200).json()["paused"].is_null(), "{queue:?}");
+}
