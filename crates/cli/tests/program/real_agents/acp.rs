@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use ostler_testkit::ProcessSignal;
+use serde_json::{Value, json};
 
-use super::rounds;
 use super::site::{Agent, Site, items};
+use super::{in_time, rounds};
 
 const AGENTS: [Agent; 2] = [Agent::Gemini, Agent::OpenCode];
 /// Requests for a task that ends by rule. Other requests, such as one for a title, are not counted.
@@ -89,6 +90,75 @@ fn of_another_minute(site: &Site, task: &str) {
         let id = name.rsplit_once('-').expect("it ends with an id").1;
         let earlier = file.path().with_file_name(format!("session-2026-01-01T00-00-{id}"));
         std::fs::rename(file.path(), earlier).expect("it can be renamed");
+    }
+}
+
+/// Kills a node while an agent answers. What `change` does happens before the next one starts. Returns the place and the task.
+fn killed_in_an_answer(agent: Agent, change: impl FnOnce(&Site, &str)) -> Option<(Site, Value)> {
+    let site = Site::new(&[(agent, "")])?;
+    let node = site.up();
+    let id = site.submit(agent, &format!("[[item {}]][[words 24 0.5]] Say some words.", agent.name()));
+    // The answer takes twelve seconds.
+    let record = site.home(agent, &id).join("conversation.json");
+    in_time("it has begun to answer", || {
+        let text = std::fs::read_to_string(&record).unwrap_or_default();
+        let begun = serde_json::from_str::<Value>(&text).is_ok_and(|record| record["begun"] == id.as_str());
+        begun.then_some(())
+    });
+    node.signal(ProcessSignal::KILL);
+    drop(node);
+    in_time("the agent died with the node", || site.processes().is_empty().then_some(()));
+    change(&site, &id);
+    let node = site.up();
+    let task = site.done(&id);
+    drop(node);
+    let words: Vec<String> = (0..24).map(|number| format!("word{number}")).collect();
+    assert_eq!(task["output"].as_str().map(str::trim), Some(words.join(" ").as_str()), "{agent:?}");
+    assert_eq!(task["attempts"].as_array().map(Vec::len), Some(2), "{agent:?}: {task}");
+    let asked = site.llm.of(agent.name());
+    assert_eq!(asked.len(), 2, "{agent:?}: the one in flight at the death, and one more: {asked:?}");
+    Some((site, task))
+}
+
+/// Gemini has `session/load`, and opencode `session/resume`.
+#[test]
+fn after_the_death_of_the_node_gemini_and_opencode_go_on_in_the_session_that_was_stored() {
+    for agent in AGENTS {
+        let earlier = |site: &Site, id: &str| {
+            if agent == Agent::Gemini {
+                site.is_kept(agent, id, "Say some words.");
+                of_another_minute(site, id);
+            }
+        };
+        let Some((site, task)) = killed_in_an_answer(agent, earlier) else { return };
+        let sessions = [0, 1].map(|number| &task["attempts"][number]["session_id"]);
+        assert!(sessions[0].is_string() && sessions[0] == sessions[1], "{agent:?}: {task}");
+        let asked = site.llm.of(agent.name());
+        assert!(asked[1].last.contains("Go on."), "{agent:?}: {asked:?}");
+        assert!(asked[1].sha256.len() > asked[0].sha256.len(), "{agent:?}: the model has the history");
+    }
+}
+
+#[test]
+fn a_session_that_gemini_or_opencode_has_lost_with_the_node_begins_anew_and_the_transcript_says_so() {
+    for agent in AGENTS {
+        let lost = |site: &Site, id: &str| {
+            let files = walkdir::WalkDir::new(site.home(agent, id)).into_iter().filter_map(Result::ok);
+            for file in files.filter(|file| file.file_type().is_file()) {
+                let name = file.file_name().to_string_lossy().into_owned();
+                if name.ends_with(".jsonl") || name.contains(".db") {
+                    std::fs::remove_file(file.path()).expect("it can be removed");
+                }
+            }
+        };
+        let Some((site, task)) = killed_in_an_answer(agent, lost) else { return };
+        let id = task["id"].as_str().expect("an id");
+        let sessions = [0, 1].map(|number| &task["attempts"][number]["session_id"]);
+        assert!(sessions[1].is_string() && sessions[0] != sessions[1], "{agent:?}: {task}");
+        let log = site.place.done(["logs", id]);
+        assert!(log.contains("is not there: a new one begins"), "{agent:?}: {log}");
+        let asked = site.llm.of(agent.name());
+        assert!(asked[1].last.contains("Say some words."), "{agent:?}: {asked:?}");
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod acp;
 mod deaths;
+mod gateway;
 mod left_behind;
 mod limits_go_on;
 mod llm;

@@ -34,7 +34,7 @@ impl Agent {
     }
 
     /// The folder with its program. `None`: it cannot be installed.
-    fn bin(self) -> Option<&'static Path> {
+    pub(super) fn bin(self) -> Option<&'static Path> {
         match self {
             Self::Claude | Self::Codex | Self::CodexExec => programs(),
             Self::Gemini | Self::OpenCode => acp_programs(),
@@ -190,14 +190,7 @@ impl Site {
 
     /// Waits until the agent has written its conversation, with these words, to a file: some time after it has asked.
     pub(super) fn is_kept(&self, agent: Agent, task: &str, words: &str) {
-        in_time("the conversation is in a file", || {
-            let files = walkdir::WalkDir::new(self.home(agent, task)).into_iter().filter_map(Result::ok);
-            let has = |path: &Path| {
-                path.extension().is_some_and(|end| end == "jsonl")
-                    && std::fs::read_to_string(path).is_ok_and(|text| text.contains(words))
-            };
-            files.into_iter().any(|file| has(file.path())).then_some(())
-        });
+        is_kept_in(&self.home(agent, task), words);
     }
 
     /// The processes that agents of this place have started and that still run.
@@ -211,6 +204,18 @@ impl Site {
         })
         .collect()
     }
+}
+
+/// Waits until a conversation with these words is in a file of this folder.
+pub(super) fn is_kept_in(folder: &Path, words: &str) {
+    in_time("the conversation is in a file", || {
+        let files = walkdir::WalkDir::new(folder).into_iter().filter_map(Result::ok);
+        let has = |path: &Path| {
+            path.extension().is_some_and(|end| end == "jsonl")
+                && std::fs::read_to_string(path).is_ok_and(|text| text.contains(words))
+        };
+        files.into_iter().any(|file| has(file.path())).then_some(())
+    });
 }
 
 /// Names of items, which have a prefix.
