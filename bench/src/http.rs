@@ -54,7 +54,7 @@ impl Default for Wanted {
 pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     let place = Place::new(&dir.unwrap_or_else(machine::default_dir))?;
     let ostler = match &wanted.ostler {
-        Some(path) => path.clone(),
+        Some(path) => std::fs::canonicalize(path)?,
         None => map::beside_this()?,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -64,14 +64,14 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
         let file = place.path().join(format!("{bytes}.db"));
         let ours = runtime.block_on(Ours::open(&file, Durability::Relaxed, Keys::Without))?;
         let about = Filled { store: "SQLite", url: file.display().to_string(), rows, bytes };
-        about.measure(&runtime, &ours, &ostler, wanted.requests)?;
+        about.measure(&runtime, &ours, (&ostler, place.path()), wanted.requests)?;
         drop(ours);
         std::fs::remove_file(&file)?;
         let server = Server::start(place.path())?;
         let ours = runtime.block_on(postgres::open_empty(&server.url(), "filled"))?;
         let url = format!("{}?schema=filled", server.url());
         let about = Filled { store: "PostgreSQL", url, rows, bytes };
-        about.measure(&runtime, &ours, &ostler, wanted.requests)?;
+        about.measure(&runtime, &ours, (&ostler, place.path()), wanted.requests)?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ impl Filled {
         &self,
         runtime: &tokio::runtime::Runtime,
         ours: &Arc<Ours>,
-        ostler: &Path,
+        (ostler, folder): (&Path, &Path),
         requests: u32,
     ) -> Result<(), Error> {
         eprintln!("bench: {} with {} rows of {} bytes", self.store, self.rows, self.bytes);
@@ -100,7 +100,7 @@ impl Filled {
             ours.warm_up_with(self.rows as usize, &payload).await?;
             ours.start(RUNNING).await
         })?;
-        let node = ServingNode::start(ostler, &self.url)?;
+        let node = ServingNode::start(ostler, &self.url, folder)?;
         for (path, found) in [
             ("/api/v1/tasks", Some(100)),
             ("/api/v1/tasks?state=failed", Some(FAILED)),
@@ -213,16 +213,21 @@ fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1_000.0
 }
 
-/// A node with an API and without pools. Killed on drop.
+/// The config of the node: a pool whose queue is empty.
+const CONFIG: &str = "[pool.idle]\nexecutor = \"command\"\ncommand = [\"true\"]\n";
+
+/// A node with an API and no work. Killed on drop.
 struct ServingNode {
     child: Child,
     address: String,
 }
 
 impl ServingNode {
-    fn start(ostler: &Path, store: &str) -> Result<Self, Error> {
+    fn start(ostler: &Path, store: &str, folder: &Path) -> Result<Self, Error> {
+        std::fs::write(folder.join("ostler.toml"), CONFIG)?;
         let mut child = Command::new(ostler)
             .args(["up", "--listen", "127.0.0.1:0", "--store", store])
+            .current_dir(folder)
             .env("OSTLER_TOKEN", TOKEN)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

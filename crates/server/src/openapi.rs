@@ -37,7 +37,7 @@ pub fn document() -> Value {
     });
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Error".to_owned(), error);
-    json!({
+    let mut whole = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Ostler",
@@ -49,7 +49,25 @@ pub fn document() -> Value {
             "schemas": schemas,
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } }
         }
-    })
+    });
+    write_out(&mut whole);
+    whole
+}
+
+/// Writes the schema `true`, which admits everything, as `{}`: generators of clients refuse the short form.
+fn write_out(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if matches!(name.as_str(), "schema" | "items") && *field == Value::Bool(true) {
+                    *field = json!({});
+                }
+                write_out(field);
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(write_out),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {

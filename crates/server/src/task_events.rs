@@ -13,7 +13,7 @@ use ostler_ops::logs::{LogPage, LogTail};
 use ostler_store::Store;
 use ostler_store::events::Event;
 use ostler_wire::event::EventView;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::sse::{EventWriter, Gone, PING, event, notice};
@@ -35,7 +35,12 @@ type Watched = (TaskId, RawLines);
 pub(crate) struct TaskStreams {
     store: Arc<dyn Store>,
     watched: Mutex<HashMap<Watched, Weak<TaskWatch>>>,
+    /// One permit is taken by each watcher that runs.
+    running: Arc<Semaphore>,
 }
+
+/// Watchers at once; there are never more than streams.
+const MAX_WATCHERS: usize = 1 << 20;
 
 /// One watcher, shared by the readers of a task.
 struct TaskWatch {
@@ -101,7 +106,7 @@ impl From<Gone> for StreamEnd {
 
 impl TaskStreams {
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, watched: Mutex::default() })
+        Arc::new(Self { store, watched: Mutex::default(), running: Arc::new(Semaphore::new(MAX_WATCHERS)) })
     }
 
     /// Sends the events after this number to one reader, until the task has ended, the reader is gone, or the node stops.
@@ -195,20 +200,26 @@ impl TaskStreams {
         {
             return watch;
         }
-        let watch = Arc::new(TaskWatch::start(Arc::clone(&self.store), tail(task, raw, position), position));
+        let running = Arc::clone(&self.running).try_acquire_owned().ok();
+        let tail = tail(task, raw, position);
+        let watch = Arc::new(TaskWatch::start(Arc::clone(&self.store), tail, position, running));
         watched.insert((task, raw), Arc::downgrade(&watch));
         watch
     }
 
-    /// The number of watchers, for tests and statistics.
+    /// The number of watchers that run, for tests and statistics.
     pub(crate) fn watchers(&self) -> usize {
-        let watched = self.watched.lock().expect("no panic while watchers are held");
-        watched.values().filter(|watch| watch.strong_count() > 0).count()
+        MAX_WATCHERS - self.running.available_permits()
     }
 }
 
 impl TaskWatch {
-    fn start(store: Arc<dyn Store>, tail: LogTail, position: u64) -> Self {
+    fn start(
+        store: Arc<dyn Store>,
+        tail: LogTail,
+        position: u64,
+        running: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         let ring = Arc::new(Mutex::new(EventRing { from: position, events: VecDeque::new(), bytes: 0 }));
         let (sender, state) = watch::channel(WatchState::Open { newest: position });
         let stop = CancellationToken::new();
@@ -218,6 +229,7 @@ impl TaskWatch {
                 () = watch_task(store, tail, position, &shared, &sender) => {}
                 () = stopped.cancelled() => {}
             }
+            drop(running);
         });
         Self { state, ring, _stop: stop.drop_guard() }
     }

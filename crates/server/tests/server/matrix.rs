@@ -221,6 +221,7 @@ async fn over_a_socket_each_route_has_its_methods_its_credentials_and_its_header
                 assert_eq!(reply.header("referrer-policy"), Some("no-referrer"), "{place}");
                 assert_eq!(reply.header("cache-control"), Some("no-store"), "{place}");
                 assert_eq!(reply.header("cross-origin-opener-policy"), Some("same-origin"), "{place}");
+                assert_eq!(reply.header("cross-origin-resource-policy"), Some("same-origin"), "{place}");
                 assert!(reply.headers.iter().all(|(name, _)| !name.starts_with("access-control")), "{place}");
                 requests += 1;
                 client = world.client().await;
