@@ -21,6 +21,7 @@ use crate::bulk::BulkActions;
 use crate::guard::{Caller, Guard};
 use crate::metrics::Metrics;
 use crate::overview_feed::OverviewFeed;
+use crate::page::PageState;
 use crate::server::{Examiner, ReadinessProbe};
 use crate::sessions::BrowserSessions;
 use crate::task_events::TaskStreams;
@@ -45,6 +46,7 @@ pub(crate) struct App {
     pub(crate) overview: Arc<OverviewFeed>,
     pub(crate) bulk: Arc<BulkActions>,
     pub(crate) metrics: Metrics,
+    pub(crate) page: PageState,
     pub(crate) examiner: Arc<dyn Examiner>,
     pub(crate) readiness: Arc<dyn ReadinessProbe>,
     /// The node's session, for other nodes that ask who has this address.

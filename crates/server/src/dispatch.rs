@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
 use hyper::{HeaderMap, Request, StatusCode};
 use ostler_wire::audit::{Change, ChangeResult};
 use tokio::time::Instant;
@@ -17,7 +17,8 @@ use crate::answer::{Answer, RequestError};
 use crate::call::{ApiCall, App};
 use crate::guard::{AllowedCaller, ApiRefusal, Credential, RequestFacts};
 use crate::headers::protect;
-use crate::operations::{Audited, Operation};
+use crate::operations::{Answers, Audited, Operation, OperationEffect};
+use crate::page;
 use crate::router::{MatchedRoute, Router};
 
 /// The maximum size of a body, unless it has the payload of a task.
@@ -101,10 +102,12 @@ impl Dispatcher {
             ));
         }
         let path = head.uri.path();
-        let path = path
-            .strip_prefix(guard.policy.base_path.as_str())
-            .filter(|rest| rest.starts_with('/'))
-            .unwrap_or(path);
+        let base = guard.policy.base_path.as_str();
+        if !base.is_empty() && path == base {
+            // Relative links of the first page need the slash.
+            return page::to_folder(base);
+        }
+        let path = path.strip_prefix(base).filter(|rest| rest.starts_with('/')).unwrap_or(path);
         let MatchedRoute { operation, params } = self.router.find(&head.method, path)?;
         let credential = self.credential(&head.headers);
         let caller = match guard.admit(operation, &facts, &credential) {
@@ -113,6 +116,10 @@ impl Dispatcher {
             Err(refusal) => {
                 if refusal == ApiRefusal::Unauthorized && credential == Credential::Wrong {
                     self.slow_down(connection.peer).await;
+                }
+                let wants_page = matches!(operation.answers, Answers::Page) && accepts_html(&head.headers);
+                if refusal == ApiRefusal::Unauthorized && wants_page {
+                    return Ok(page::login::in_place(path, head.uri.query()));
                 }
                 return Err(refusal.error());
             }
@@ -129,53 +136,11 @@ impl Dispatcher {
             connection: connection.close,
         };
         let target = format!("{} {path}", head.method);
-        self.run(operation, call, target).await
-    }
-
-    async fn run(
-        &self,
-        operation: &Operation,
-        call: ApiCall,
-        target: String,
-    ) -> Result<Answer, RequestError> {
-        let change = match operation.audited {
-            Audited::No => None,
-            Audited::Yes => Some(Change {
-                at: self.app.now(),
-                who: call.caller.as_ref().map_or_else(|| "anyone".to_owned(), |caller| caller.name.clone()),
-                from: call.peer.map(|peer| peer.to_string()),
-                operation: operation.id,
-                target,
-            }),
-        };
-        let unrecorded = |error| {
-            let message = format!("the audit cannot be written, so nothing is changed: {error}");
-            RequestError::new(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", message)
-        };
-        let number = match &change {
-            Some(change) => Some(self.app.audit.begin(change.clone()).await.map_err(unrecorded)?),
-            None => None,
-        };
-        let done =
-            tokio::time::timeout(MAX_OPERATION_TIME, (operation.run)(call)).await.unwrap_or_else(|_| {
-                let message = "it took too long; it may still be done";
-                Err(RequestError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
-            });
-        if let (Some(number), Some(change)) = (number, change) {
-            let result = match &done {
-                Ok(answer) => {
-                    let tasks = answer.extensions().get::<TaskCount>().map(|count| count.0);
-                    ChangeResult { status: answer.status().as_u16(), tasks }
-                }
-                Err(error) => ChangeResult { status: error.status.as_u16(), tasks: None },
-            };
-            let change = Change { at: self.app.now(), ..change };
-            if let Err(error) = self.app.audit.end(number, change, result).await {
-                // The change is made, and that it was begun is recorded.
-                tracing::error!(target: "ostler::server", "the result of change {number} was not recorded: {error}");
-            }
+        let done = run_operation(operation, call, target).await;
+        match operation.answers {
+            Answers::Page => Ok(done.unwrap_or_else(|error| page::failed(path, &error))),
+            _ => done,
         }
-        done
     }
 
     fn credential(&self, headers: &HeaderMap) -> Credential {
@@ -217,6 +182,52 @@ impl Dispatcher {
     }
 }
 
+/// Runs an operation for a caller who was admitted, with its record in the audit.
+pub(crate) async fn run_operation(
+    operation: &Operation,
+    call: ApiCall,
+    target: String,
+) -> Result<Answer, RequestError> {
+    let app = Arc::clone(&call.app);
+    let change = match operation.audited {
+        Audited::No => None,
+        Audited::Yes => Some(Change {
+            at: app.now(),
+            who: call.caller.as_ref().map_or_else(|| "anyone".to_owned(), |caller| caller.name.clone()),
+            from: call.peer.map(|peer| peer.to_string()),
+            operation: operation.id,
+            target,
+        }),
+    };
+    let unrecorded = |error| {
+        let message = format!("the audit cannot be written, so nothing is changed: {error}");
+        RequestError::new(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", message)
+    };
+    let number = match &change {
+        Some(change) => Some(app.audit.begin(change.clone()).await.map_err(unrecorded)?),
+        None => None,
+    };
+    let done = tokio::time::timeout(MAX_OPERATION_TIME, (operation.run)(call)).await.unwrap_or_else(|_| {
+        let message = "it took too long; it may still be done";
+        Err(RequestError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
+    });
+    if let (Some(number), Some(change)) = (number, change) {
+        let result = match &done {
+            Ok(answer) => {
+                let tasks = answer.extensions().get::<TaskCount>().map(|count| count.0);
+                ChangeResult { status: answer.status().as_u16(), tasks }
+            }
+            Err(error) => ChangeResult { status: error.status.as_u16(), tasks: None },
+        };
+        let change = Change { at: app.now(), ..change };
+        if let Err(error) = app.audit.end(number, change, result).await {
+            // The change is made, and that it was begun is recorded.
+            tracing::error!(target: "ostler::server", "the result of change {number} was not recorded: {error}");
+        }
+    }
+    done
+}
+
 /// How many tasks an operation was about, for the audit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskCount(pub(crate) u64);
@@ -230,6 +241,12 @@ fn facts(headers: &HeaderMap) -> RequestFacts<'_> {
         fetch_mode: text("sec-fetch-mode"),
         fetch_dest: text("sec-fetch-dest"),
     }
+}
+
+/// Whether a browser asks for a page.
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
 /// The value of a cookie.
@@ -247,14 +264,21 @@ async fn read(operation: &Operation, headers: &HeaderMap, body: Incoming) -> Res
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    if operation.body.is_none() {
+    let takes_form =
+        matches!(operation.answers, Answers::Page) && operation.effect == OperationEffect::Change;
+    if operation.body.is_none() && !takes_form {
         // What is not read ends the connection; small bodies are no fault.
         let limited = Limited::new(body, 64 * 1024).collect().await;
         return limited.map(|_| Bytes::new()).map_err(|_| too_large());
     }
     let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim();
-    if !media.eq_ignore_ascii_case("application/json") {
+    // Only what pages post is a form: a form of another site could be sent without asking it.
+    if takes_form && !media.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let message = "the body must be a form";
+        return Err(RequestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_a_form", message));
+    }
+    if !takes_form && !media.eq_ignore_ascii_case("application/json") {
         let message = "the body must be JSON: Content-Type: application/json";
         return Err(RequestError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
     }

@@ -12,17 +12,17 @@ pub const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; 
 /// What an output file may do in a browser: nothing.
 pub(crate) const SANDBOX: &str = "default-src 'none'; sandbox";
 
-const OTHERS: [(HeaderName, &str); 5] = [
+const OTHERS: [(HeaderName, &str); 4] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    (CACHE_CONTROL, "no-store"),
 ];
 
 /// Adds the headers of every answer. One that an operation has set stays.
 pub(crate) fn protect(headers: &mut HeaderMap) {
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(CSP));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     for (name, value) in OTHERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -5,6 +5,7 @@
 //!   The folder `operations` has what each of them does. Nothing is reachable that is not in the table.
 //! - `guard.rs`: who may ask for what: Host, Origin, Fetch Metadata, tokens. A pure function. `tokens.rs`: tokens of a file.
 //!   `sessions.rs`: login links and cookies. `audit.rs`: the record of changes.
+//! - `page/mod.rs`: the dashboard, as pages in HTML over the same views.
 //! - `task_events.rs`, `overview_feed.rs`: live streams, with one watcher for all readers. `sse.rs`: their form on the wire.
 //! - `metrics/mod.rs`: metrics in OpenMetrics text. `bulk.rs`: actions on many tasks, with progress and a stop.
 //! - `server.rs`: listens, accepts, and stops. `listen.rs`: addresses. `dispatch.rs`: one request. `headers.rs`: headers of every answer.
@@ -21,6 +22,7 @@ mod metrics;
 pub mod openapi;
 pub mod operations;
 mod overview_feed;
+mod page;
 mod router;
 mod server;
 mod sessions;

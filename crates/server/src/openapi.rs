@@ -18,7 +18,7 @@ pub fn document() -> Value {
     });
     let mut generator = settings.into_generator();
     let mut paths: Map<String, Value> = Map::new();
-    for operation in OPERATIONS {
+    for operation in OPERATIONS.iter().filter(|operation| operation.is_described()) {
         let path = paths.entry(operation.path.replace("{*", "{")).or_insert_with(|| json!({}));
         path[operation.method.name().to_ascii_lowercase()] = described(operation, &mut generator);
     }
@@ -147,7 +147,7 @@ fn responses(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         Answers::Lines(schema) => Some(content("application/x-ndjson", schema(generator))),
         Answers::File => Some(json!({ "application/octet-stream": {} })),
         Answers::OpenMetrics => Some(json!({ "application/openmetrics-text": {} })),
-        Answers::Nothing => None,
+        Answers::Nothing | Answers::Page | Answers::PageFile => None,
     };
     let success = match content {
         None => json!({ "description": "Done" }),

@@ -20,6 +20,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
+pub(crate) use system::{close_session, open_session};
 
 /// An operation under way.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Answer, RequestError>> + Send>>;
@@ -115,6 +116,10 @@ pub enum Answers {
     /// Metrics in OpenMetrics text.
     OpenMetrics,
     Nothing,
+    /// A page of the dashboard, in HTML. A changing one takes a form.
+    Page,
+    /// A file of the pages.
+    PageFile,
 }
 
 /// A row of the table.
@@ -181,6 +186,32 @@ impl Operation {
         }
     }
 
+    /// A page of the dashboard.
+    const fn page(
+        id: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        run: fn(ApiCall) -> Running,
+    ) -> Self {
+        Self::look(id, path, summary, "", Answers::Page, run)
+    }
+
+    /// What a form of a page is sent to. The operation that it runs has the record in the audit.
+    const fn form(
+        id: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        run: fn(ApiCall) -> Running,
+    ) -> Self {
+        Self::change(id, path, summary, "", Answers::Page, run).status(303).unaudited()
+    }
+
+    /// Whether it belongs to the API, which has a description; pages do not.
+    #[must_use]
+    pub const fn is_described(&self) -> bool {
+        !matches!(self.answers, Answers::Page | PageFile)
+    }
+
     const fn query(self, query: SchemaOf) -> Self {
         Self { query: Some(query), ..self }
     }
@@ -225,10 +256,12 @@ macro_rules! run {
     };
 }
 
-use Answers::{Events, File, Json, Lines, Nothing, OpenMetrics};
+use Answers::{Events, File, Json, Lines, Nothing, OpenMetrics, PageFile};
 use Danger::{Destructive, Disruptive};
 use OperationMethod::{Delete, Put};
 use ostler_wire as w;
+
+use crate::page;
 
 /// Every operation.
 pub static OPERATIONS: &[Operation] = &[
@@ -319,4 +352,21 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::change("schedules.remove", "/api/v1/schedules/{name}", "Removes a schedule; tasks that it has enqueued stay", "ostler schedule rm NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::remove)).by(Delete).danger(Destructive),
     Operation::change("schedules.pause", "/api/v1/schedules/{name}/pause", "Enqueues nothing until it is resumed", "ostler schedule pause NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::pause)),
     Operation::change("schedules.resume", "/api/v1/schedules/{name}/resume", "Resumes a schedule", "ostler schedule resume NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::resume)),
+    // ---- pages ----
+    Operation::page("page.overview", "/", "What is wrong, and the queues", run!(page::overview::show)),
+    Operation::page("page.tasks", "/tasks", "Tasks that match", run!(page::tasks::show)),
+    Operation::page("page.task", "/tasks/{id}", "One task", run!(page::task::show)),
+    Operation::page("page.transcript", "/tasks/{id}/transcript", "The events of a task", run!(page::transcript::show)),
+    Operation::page("page.event", "/tasks/{id}/transcript/{number}", "One event as a whole", run!(page::transcript::event)),
+    Operation::page("page.dead", "/dead", "Dead letters, by error", run!(page::dead::show)),
+    Operation::page("page.jobs", "/jobs", "The newest jobs", run!(page::jobs::list)),
+    Operation::page("page.job", "/jobs/{job}", "One job", run!(page::jobs::show)),
+    Operation::page("page.nodes", "/nodes", "Nodes and workers", run!(page::nodes::show)),
+    Operation::page("page.schedules", "/schedules", "Schedules", run!(page::schedules::show)),
+    Operation::page("page.cost", "/cost", "What was spent", run!(page::cost::show)),
+    Operation::page("page.login", "/login", "The login page", run!(page::login::show)).for_anyone(),
+    Operation::form("page.log_in", "/login/form", "Logs in by a form", run!(page::login::by_form)).for_anyone(),
+    Operation::form("page.log_out", "/logout/form", "Logs out by a form", run!(page::login::log_out)),
+    Operation::form("page.act", "/do/{operation}", "Runs an operation of this table for a page", run!(page::actions::act)),
+    Operation::look("page.file", "/assets/{name}", "A style sheet or a script", "", PageFile, run!(page::assets::asset)).for_anyone(),
 ];

@@ -186,6 +186,7 @@ fn app(parts: ServerParts, address: &ListenAddress, stopping: CancellationToken)
         ),
         bulk: Arc::new(BulkActions::default()),
         metrics: Metrics::new(Arc::clone(&parts.store), parts.counters),
+        page: crate::page::PageState::default(),
         store: parts.store,
         clock: parts.clock,
         ids: parts.ids,

@@ -162,7 +162,8 @@ pub fn text(body: &EventBody) -> String {
 }
 
 /// Who or what speaks in an event.
-pub(crate) fn label(body: &EventBody) -> String {
+#[must_use]
+pub fn label(body: &EventBody) -> String {
     if let EventBody::Message { role, .. } = body {
         role.name().to_owned()
     } else if let EventBody::ToolCall { tool, .. } = body {

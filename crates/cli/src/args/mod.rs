@@ -86,6 +86,16 @@ pub(crate) enum Command {
     /// Run a node with the pools of a config file
     #[command(after_help = "Example: ostler up --config ostler.toml")]
     Up(Up),
+    /// Open the pages of a running node in a browser, by a login link that is valid once
+    #[command(after_help = "Example: ostler open 01JC8Z0Q4M9T7N3V5X1B2D6F8H --print")]
+    Open {
+        /// The page of this task, by id
+        #[arg(value_parser = values::id)]
+        task: Option<ostler_core::TaskId>,
+        /// Only print the link
+        #[arg(long)]
+        print: bool,
+    },
     /// Enqueue a task and print its id; with --jsonl, many tasks
     #[command(after_help = "Example: ostler submit mail send --payload '{\"to\":\"anna\"}' --key welcome-17")]
     Submit(Submit),

@@ -107,6 +107,10 @@ fn announce(console: &Console, file: &str, plan: &NodePlan, up: &UpNode) {
     if let Some(api) = &up.api {
         let tokens = api.tokens.as_ref().map(|file| format!("; its tokens are in {}", file.display()));
         say(&format!("the HTTP API listens on {}{}", api.listen, tokens.unwrap_or_default()));
+        // A link in a log could be read by others; on a terminal it is for the one who started the node.
+        if let Some(login) = api.login.as_ref().filter(|_| std::io::stderr().is_terminal()) {
+            say(&format!("the dashboard: {login} (valid once; for another link: ostler open)"));
+        }
     }
     if let Some(warning) = plan.place.warning() {
         warn(&warning);

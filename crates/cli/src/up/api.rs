@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
+use ostler_core::TaskId;
 use ostler_exec::ThreadEnvironment;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{Drained, MetricsService, NodeHandle, NodeState};
@@ -50,6 +51,8 @@ pub(crate) struct ApiAddress {
     pub(crate) listen: String,
     /// The file with the tokens; `None`: the token is in the environment.
     pub(crate) tokens: Option<PathBuf>,
+    /// A link by which a browser logs in, once; `None`: it listens on a Unix socket, or there is no full token.
+    pub(crate) login: Option<String>,
 }
 
 /// Whether a node has an API.
@@ -134,7 +137,12 @@ impl ApiService {
         };
         let server = Server::start(parts, bound)
             .map_err(|error| refused(Code::BadInput, format!("listen: {error}")))?;
-        let address = ApiAddress { listen: server.address().to_string(), tokens: file };
+        let login = server.login_text().filter(|_| matches!(server.address(), ListenAddress::Tcp(_)));
+        let api = &config.api;
+        let login = login.map(|text| {
+            login_address(server.address(), api.public_url.as_deref(), &api.base_path, None, &text)
+        });
+        let address = ApiAddress { listen: server.address().to_string(), tokens: file, login };
         Ok((Self(server), address))
     }
 }
@@ -148,6 +156,37 @@ fn tokens(store: &StoreUrl) -> anyhow::Result<(Tokens, Option<PathBuf>)> {
             Ok((Tokens::file(&path).map_err(wrong)?, Some(path)))
         }
     }
+}
+
+/// The address by which a browser logs in with the text of a link. The text is behind the `#`, so it reaches no log and no other site.
+pub(crate) fn login_address(
+    address: &ListenAddress,
+    public_url: Option<&str>,
+    base_path: &str,
+    task: Option<TaskId>,
+    text: &str,
+) -> String {
+    let root = public_url
+        .map_or_else(|| format!("http://{address}{base_path}"), |url| url.trim_end_matches('/').to_owned());
+    let to = task.map(|task| format!("?to=tasks/{task}")).unwrap_or_default();
+    format!("{root}/login{to}#{text}")
+}
+
+/// A full token of the nodes of a store.
+pub(crate) fn api_token(store: &StoreUrl) -> anyhow::Result<String> {
+    if let Some(token) = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+        return Ok(token);
+    }
+    let path = beside(store, "token")?;
+    let none = |why: String| {
+        refused(Code::NotFound, format!("{}: {why}; a node creates it: ostler up", path.display()))
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| none(error.to_string()))?;
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let full = lines
+        .filter(|words| words.get(1) == Some(&"full"))
+        .find_map(|words| words.get(2).map(|token| (*token).to_owned()));
+    full.ok_or_else(|| none("it has no full token".to_owned()))
 }
 
 /// A file beside the store; for a store on a server, in the user's state folder.

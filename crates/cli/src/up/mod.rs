@@ -38,7 +38,7 @@ use crate::leftovers::{Leftovers, mark_of};
 use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
-pub(crate) use api::ApiAddress;
+pub(crate) use api::{ApiAddress, api_token, login_address};
 use api::{ApiService, ApiStart};
 pub(crate) use descriptors::make_room;
 pub(crate) use hosts::host_functions;

@@ -120,6 +120,29 @@ fn set_cookie(call: &ApiCall, answer: &mut Answer, value: &str, ttl: Duration) {
     }
 }
 
+/// Opens a session for a browser with the text of a link. Returns the header with its cookie.
+pub(crate) fn open_session(call: &ApiCall, text: &str) -> Option<hyper::HeaderMap> {
+    let (value, _) = call.app.sessions.log_in(text, &call.app.tokens)?;
+    let mut answer = plain(StatusCode::OK, "text/html", "");
+    set_cookie(call, &mut answer, &value, SESSION_TTL);
+    Some(cookie_alone(&answer))
+}
+
+/// Ends the session of the cookie. Returns the header that removes it.
+pub(crate) fn close_session(call: &ApiCall) -> hyper::HeaderMap {
+    if let Some(value) = cookie(&call.headers, &call.app.guard.policy.cookie) {
+        call.app.sessions.log_out(value);
+    }
+    let mut answer = plain(StatusCode::OK, "text/html", "");
+    set_cookie(call, &mut answer, "", Duration::ZERO);
+    cookie_alone(&answer)
+}
+
+fn cookie_alone(answer: &Answer) -> hyper::HeaderMap {
+    let set = answer.headers().get(SET_COOKIE).cloned();
+    set.map(|value| (SET_COOKIE, value)).into_iter().collect()
+}
+
 /// A login link.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct LoginLink {

@@ -86,8 +86,10 @@ fn the_description_has_the_rows_of_the_table_and_no_others() {
             assert!(about["responses"]["default"].is_object(), "{path}");
         }
     }
+    // Pages are for people, and change when they must.
     let table: BTreeSet<_> = OPERATIONS
         .iter()
+        .filter(|row| row.is_described())
         .map(|row| (row.method.name().to_owned(), row.path.replace("{*", "{"), row.id.to_owned()))
         .collect();
     assert_eq!(described, table);

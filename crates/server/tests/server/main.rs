@@ -1,6 +1,7 @@
 //! Tests of the server over real sockets, on a real store. Tests of the program run the same over PostgreSQL.
 
 mod bounds;
+mod browser;
 mod bulk;
 mod documents;
 mod live;
@@ -10,6 +11,8 @@ mod metrics;
 mod openmetrics;
 mod outages;
 mod proxies;
+mod page;
+mod page_actions;
 mod reads;
 mod submit;
 mod world;

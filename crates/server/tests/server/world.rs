@@ -140,11 +140,25 @@ impl World {
 
     /// A server on this store, with metrics for these readers.
     pub(crate) async fn serving(place: Arc<StorePlace>, metrics: MetricsAccess) -> Self {
+        Self::at(place, metrics, 0, Some("https://ostler.example.org/ostler")).await
+    }
+
+    /// A server that a browser reaches without a proxy, at this port.
+    pub(crate) async fn for_browser(place: Arc<StorePlace>, port: u16) -> Self {
+        Self::at(place, MetricsAccess::Token, port, None).await
+    }
+
+    async fn at(place: Arc<StorePlace>, metrics: MetricsAccess, port: u16, public_url: Option<&str>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let store = place.open().await;
         let (parts, counts) = parts(Arc::clone(&store), place.folder(), number, metrics);
-        let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
+        let parts = ServerParts {
+            base_path: if public_url.is_some() { parts.base_path } else { String::new() },
+            public_url: public_url.map(str::to_owned),
+            ..parts
+        };
+        let bound = ListenAddress::Tcp(([127, 0, 0, 1], port).into()).bind().await.expect("it listens");
         let server = Server::start(parts, bound).expect("it starts");
         let address = server.address().to_string();
         Self { store, server: Some(server), address, ids: Ids::new(number), place, counts }

@@ -1,0 +1,89 @@
+//! A button with its command: a form that runs one operation of the table, and beside it the command line that does the same.
+//! A visitor who may only look gets the command alone.
+
+use maud::{Markup, html};
+
+use crate::operations::{Danger, OPERATIONS, Operation};
+use crate::page::command::command_line;
+use crate::page::forms::{BACK, FormFields};
+use crate::page::layout::PageContext;
+
+/// What a button does.
+pub(in crate::page) struct ActionButton {
+    operation: &'static Operation,
+    label: String,
+    fields: FormFields,
+}
+
+/// The row of an operation.
+///
+/// # Panics
+/// When the table has no such row.
+pub(in crate::page) fn row(id: &str) -> &'static Operation {
+    OPERATIONS.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("the table has no operation {id}"))
+}
+
+impl ActionButton {
+    pub(in crate::page) fn new(operation: &str, label: &str, fields: &[(&str, &str)]) -> Self {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { operation: row(operation), label: label.to_owned(), fields: FormFields(fields) }
+    }
+
+    pub(in crate::page) fn command(&self) -> String {
+        command_line(self.operation, &self.fields)
+    }
+
+    /// The button and its command.
+    pub(in crate::page) fn show(&self, page: &PageContext) -> Markup {
+        self.show_with(page, &html! {})
+    }
+
+    /// The same with inputs of its own.
+    pub(in crate::page) fn show_with(&self, page: &PageContext, inputs: &Markup) -> Markup {
+        if !page.may_change() {
+            return html! {};
+        }
+        html! {
+            form class="act" method="post" action=(page.link(&format!("do/{}", self.operation.id)))
+                data-danger=[asks(self.operation)] data-about=(self.operation.summary) {
+                @for (name, value) in &self.fields.0 { input type="hidden" name=(name) value=(value); }
+                input type="hidden" name=(BACK) value=(page.address);
+                (inputs)
+                button type="submit" class=(class(self.operation)) { (self.label) }
+                (command(&self.command()))
+            }
+        }
+    }
+}
+
+/// Whether a page asks first, and how bad it is.
+pub(in crate::page) fn asks(operation: &Operation) -> Option<&'static str> {
+    match operation.danger {
+        Danger::None => None,
+        Danger::Disruptive | Danger::Destructive => Some(operation.danger.name()),
+    }
+}
+
+pub(in crate::page) fn class(operation: &Operation) -> &'static str {
+    match operation.danger {
+        Danger::None | Danger::Disruptive => "button",
+        Danger::Destructive => "button bad",
+    }
+}
+
+/// A command line to copy: a click selects it whole.
+pub(in crate::page) fn command(line: &str) -> Markup {
+    html! { @if !line.is_empty() { code class="cmd" title="Click to copy" { (line) } } }
+}
+
+/// Buttons that unfold, so that a table stays calm.
+pub(in crate::page) fn menu(page: &PageContext, key: &str, buttons: &[ActionButton]) -> Markup {
+    html! {
+        @if page.may_change() && !buttons.is_empty() {
+            details class="menu" data-key=(format!("menu-{key}")) {
+                summary { "Actions" }
+                div { @for button in buttons { (button.show(page)) } }
+            }
+        }
+    }
+}

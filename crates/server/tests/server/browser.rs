@@ -1,0 +1,105 @@
+//! The dashboard in Chromium, driven by `browser/scenario.mjs`.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_testkit::TempStore;
+
+use crate::world::{FULL, QUEUE, StorePlace, World};
+
+/// What drives the browser.
+const PACKAGE: &str = "playwright-core@1";
+/// How long the whole scenario may take.
+const MAX_SCENARIO: Duration = Duration::from_secs(300);
+/// Lines of the scenario that wait to be read.
+const MAX_LINES: usize = 16;
+/// A folder for pictures of the pages, if they are wanted.
+const PICTURES: &str = "OSTLER_PICTURES";
+
+/// The folder with the package, installed once; `None` if that is not possible here.
+fn modules() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
+    std::fs::create_dir_all(&folder).expect("the build has a folder");
+    let lock = File::create(folder.join("lock")).expect("a file");
+    lock.lock().expect("it can be locked");
+    let modules = folder.join("node_modules");
+    if !modules.join("playwright-core").exists() {
+        let mut npm = std::process::Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(PACKAGE);
+        let installed = npm.stdin(Stdio::null()).output();
+        if !installed.as_ref().is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED: {PACKAGE} could not be installed by npm: {installed:?}");
+            return None;
+        }
+    }
+    Some(modules)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_sees_the_pages_live_and_acts_on_them() {
+    let Some(modules) = modules() else { return };
+    let place = Arc::new(StorePlace::File(TempStore::real()));
+    let mut world = World::for_browser(Arc::clone(&place), 0).await;
+    let port: u16 = world.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let mut letter = world.ids.new_tasks(1, QUEUE, "send").remove(0);
+    letter.payload = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000","who":"old"}"#.to_owned();
+    let dead = letter.id.to_string();
+    world.store.enqueue(vec![letter]).await.expect("it is accepted");
+    world.fail(1).await;
+    world.enqueue(3).await;
+    let link = format!("/login#{}", world.server().login_text().expect("a link"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/browser/scenario.mjs");
+    let pictures = std::env::var(PICTURES).unwrap_or_default();
+    let mut node = std::process::Command::new("node")
+        .arg(script)
+        .args([
+            &modules.display().to_string(),
+            &format!("http://{}", world.address),
+            &link,
+            FULL,
+            &dead,
+            &pictures,
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node runs");
+    let (mut orders, out) = (node.stdin.take().expect("a pipe"), node.stdout.take().expect("a pipe"));
+    let (sender, mut lines) = tokio::sync::mpsc::channel::<String>(MAX_LINES);
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let scenario = async {
+        let mut last = String::new();
+        while let Some(line) = lines.recv().await {
+            match line.as_str() {
+                "restart" => {
+                    let server = world.server.take().expect("it runs");
+                    server.stop(Duration::from_secs(1)).await;
+                    orders.write_all(b"stopped\n").expect("it listens");
+                }
+                "start" => {
+                    world = World::for_browser(Arc::clone(&place), port).await;
+                    orders.write_all(b"started\n").expect("it listens");
+                }
+                _ => {}
+            }
+            last = line;
+        }
+        last
+    };
+    let last = tokio::time::timeout(MAX_SCENARIO, scenario).await;
+    if last.is_err() {
+        node.kill().expect("it is our child");
+    }
+    let (last, status) = (last.expect("it ends"), node.wait().expect("it ends"));
+    assert!(status.success() && last == "done", "{status}: {last}");
+}

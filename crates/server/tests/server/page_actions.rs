@@ -1,0 +1,163 @@
+//! Buttons of pages: forms run operations of the table, ask before what is dangerous, and are refused like the operations.
+
+use ostler_store::views::TaskRef;
+
+use crate::world::{FULL, READ, Reply, World};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+const BIG: &str = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000"}"#;
+
+fn encoded(pairs: &[(&str, &str)]) -> String {
+    let escape = |text: &str| {
+        text.bytes()
+            .map(|byte| {
+                if byte.is_ascii_alphanumeric() { (byte as char).to_string() } else { format!("%{byte:02X}") }
+            })
+            .collect::<String>()
+    };
+    pairs
+        .iter()
+        .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
+        .collect::<Vec<_>>()
+        .join("&")
+}
+
+async fn press(world: &World, operation: &str, pairs: &[(&str, &str)]) -> Reply {
+    let token = format!("Bearer {FULL}");
+    let headers = [("authorization", token.as_str()), ("content-type", FORM)];
+    world.client().await.ask("POST", &format!("/do/{operation}"), &headers, &encoded(pairs)).await
+}
+
+/// The notice on the page to which an answer leads.
+async fn notice(world: &World, reply: &Reply) -> String {
+    let to = reply.is(303).header("location").expect("a way back").trim_start_matches("..").to_owned();
+    let page = world.get(&to).await.is(200).body.clone();
+    let text =
+        page.split("class=\"notice ").nth(1).and_then(|rest| rest.split("</p>").next()).unwrap_or_default();
+    text.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dangerous_button_asks_and_then_runs_its_operation() {
+    let world = World::new().await;
+    let id = world.enqueue(1).await.remove(0);
+    let text = id.to_string();
+    let pairs = [("p:id", text.as_str()), ("back", "tasks?state=queued")];
+    let question = press(&world, "tasks.cancel", &pairs).await;
+    assert!(question.is(200).body.contains("asks a running one to stop?"), "{question:?}");
+    assert!(
+        question.body.contains(&format!("ostler cancel {id}"))
+            && question.body.contains("name=\"confirmed\"")
+    );
+    assert!(question.body.contains("href=\"../tasks?state=queued\""));
+    let state =
+        |found: Option<ostler_store::views::TaskDetail>| found.expect("it is there").task.state.name().name();
+    assert_eq!(
+        state(world.store.show(TaskRef::Id(id)).await.expect("it is read")),
+        "queued",
+        "nothing is done yet"
+    );
+    let done = press(&world, "tasks.cancel", &[pairs[0], pairs[1], ("confirmed", "yes")]).await;
+    assert!(notice(&world, &done).await.contains("Cancelled"), "{done:?}");
+    assert_eq!(state(world.store.show(TaskRef::Id(id)).await.expect("it is read")), "cancelled");
+    // The audit has the operation, not the page.
+    let audit = world.get("/api/v1/audit").await.json();
+    assert_eq!(
+        (&audit[0]["operation"], &audit[0]["who"]),
+        (&"tasks.cancel".into(), &"owner".into()),
+        "{audit}"
+    );
+    assert_eq!(audit[0]["target"], format!("POST /api/v1/tasks/{id}/cancel"));
+    assert_eq!(audit.as_array().map(Vec::len), Some(1), "a question is no change: {audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_foreign_pages_and_other_bodies_are_refused() {
+    let world = World::new().await;
+    let id = world.enqueue(1).await.remove(0).to_string();
+    let body = encoded(&[("p:id", &id), ("confirmed", "yes")]);
+    let (read, full) = (format!("Bearer {READ}"), format!("Bearer {FULL}"));
+    let ask = async |headers: &[(&str, &str)], body: &str| {
+        world.client().await.ask("POST", "/do/tasks.cancel", headers, body).await.status
+    };
+    assert_eq!(ask(&[("authorization", &read), ("content-type", FORM)], &body).await, 403, "a reader");
+    assert_eq!(ask(&[("content-type", FORM)], &body).await, 401, "no one");
+    assert_eq!(ask(&[("authorization", &full), ("content-type", "application/json")], "{}").await, 415);
+    assert_eq!(
+        ask(&[("authorization", &full), ("content-type", FORM), ("origin", "http://evil.test")], &body).await,
+        403
+    );
+    let link = world.server().login_text().expect("a link");
+    let logged_in = world.post("/login", &format!("{{\"token\":\"{link}\"}}")).await;
+    let cookie =
+        logged_in.header("set-cookie").expect("a cookie").split(';').next().expect("a pair").to_owned();
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("none", 403), ("same-origin", 303)] {
+        let headers = [("cookie", cookie.as_str()), ("content-type", FORM), ("sec-fetch-site", site)];
+        assert_eq!(ask(&headers, &body).await, status, "{site}");
+    }
+    // Only a page takes a form, and only what a session may do is an action.
+    let api = [("authorization", full.as_str()), ("content-type", FORM)];
+    let reply = world.client().await.ask("POST", "/api/v1/queues/mail/pause", &api, "reason=x").await;
+    assert_eq!(reply.status, 415);
+    for absent in ["login.link", "tasks.list", "page.act", "logout", "nothing"] {
+        press(&world, absent, &[("confirmed", "yes")]).await.is(404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_mended_and_replayed_to_the_digit() {
+    let world = World::new().await;
+    let mut task = world.ids.new_tasks(1, crate::world::QUEUE, "send").remove(0);
+    task.payload = BIG.to_owned();
+    let id = task.id;
+    world.store.enqueue(vec![task]).await.expect("it is accepted");
+    world.fail(1).await;
+    let text = id.to_string();
+    let page = world.get(&format!("/tasks/{id}")).await.body;
+    let shown = page.split("name=\"j:payload\"").nth(1).and_then(|rest| rest.split("</textarea>").next());
+    let shown = shown.and_then(|rest| rest.split_once(">\n")).expect("a field").1.replace("&quot;", "\"");
+    assert_eq!(shown, BIG);
+    let broken = press(&world, "dead.replay", &[("p:id", &text), ("j:payload", "{\"n\":")]).await;
+    assert!(
+        broken.is(400).body.contains("this is not JSON") && broken.body.contains("{&quot;n&quot;:"),
+        "{broken:?}"
+    );
+    let changed = BIG.replace("1.10", "1.20").replace(',', ",\r\n ");
+    let fields =
+        [("p:id", text.as_str()), ("j:payload", changed.as_str()), ("confirmed", "yes"), ("back", "dead")];
+    let done = press(&world, "dead.replay", &fields).await;
+    assert!(notice(&world, &done).await.contains("Requeued"));
+    let stored =
+        world.store.show(TaskRef::Id(id)).await.expect("it is read").expect("it is there").task.payload;
+    assert_eq!(stored, changed.replace("\r\n", "\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selection_and_all_that_match_are_acted_on() {
+    let world = World::new().await;
+    let ids: Vec<String> = world.enqueue(5).await.iter().map(ToString::to_string).collect();
+    let picked = [("p:id", ids[0].as_str()), ("p:id", ids[1].as_str()), ("back", "tasks")];
+    let question = press(&world, "tasks.cancel", &picked).await;
+    assert!(question.is(200).body.contains("2 tasks are selected"), "{question:?}");
+    let done = press(&world, "tasks.cancel", &[picked[0], picked[1], picked[2], ("confirmed", "yes")]).await;
+    assert!(notice(&world, &done).await.contains("Done for 2 tasks"));
+    let none = press(&world, "tasks.cancel", &[("back", "tasks")]).await;
+    assert!(notice(&world, &none).await.contains("No task is selected"));
+    world.fail(3).await;
+    let all = [("s:action", "replay"), ("f:queue", "mail"), ("back", "dead")];
+    let question = press(&world, "tasks.act", &all).await;
+    assert!(question.is(200).body.contains("3 tasks match"), "{question:?}");
+    let cutoff =
+        question.body.split("name=\"s:cutoff\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let cutoff = cutoff.expect("a cut-off");
+    let done =
+        press(&world, "tasks.act", &[all[0], all[1], all[2], ("s:cutoff", cutoff), ("confirmed", "yes")])
+            .await;
+    assert!(notice(&world, &done).await.contains("has begun"));
+    let replayed = async {
+        while world.get("/api/v1/stats").await.json()["tasks"]["failed"] != 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(ostler_testkit::MAX_WAIT, replayed).await.expect("all are replayed");
+}
