@@ -2,7 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 
 /// The policy of every answer, errors included. No inline script, no style attribute, nothing from elsewhere.
@@ -12,9 +13,8 @@ pub const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; 
 /// What an output file may do in a browser: nothing.
 pub(crate) const SANDBOX: &str = "default-src 'none'; sandbox";
 
-const OTHERS: [(HeaderName, &str); 4] = [
+const OTHERS: [(HeaderName, &str); 3] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
@@ -23,6 +23,10 @@ const OTHERS: [(HeaderName, &str); 4] = [
 pub(crate) fn protect(headers: &mut HeaderMap) {
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(CSP));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    // A browser that must send no referrer sends no origin with a form either, only `null`. Other sites are told nothing.
+    let is_page = headers.get(CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(b"text/html"));
+    let referrer = HeaderValue::from_static(if is_page { "same-origin" } else { "no-referrer" });
+    headers.insert(REFERRER_POLICY, referrer);
     for (name, value) in OTHERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

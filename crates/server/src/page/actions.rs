@@ -157,6 +157,10 @@ fn said(operation: &Operation, view: &Value) -> String {
     if let Some(copy) = text("copy") {
         return format!("A copy was enqueued: {copy}.");
     }
+    if let Some(queue) = text("queue").filter(|_| matches!(operation.id, "queues.pause" | "queues.resume")) {
+        let what = if operation.id == "queues.pause" { "paused" } else { "resumed" };
+        return format!("The queue {queue} is {what}.");
+    }
     if operation.id == "tasks.act" {
         return "The action has begun; its progress is below.".to_owned();
     }

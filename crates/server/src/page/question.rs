@@ -60,7 +60,8 @@ fn whole(
     let kept = fields.0.iter().filter(|(name, _)| name != CONFIRMED);
     let body = html! {
         main id="main" class="narrow" {
-            h1 { (operation.summary) "?" }
+            h1 { "Are you sure?" }
+            p { (operation.summary) "." }
             (main)
             p { (command(&command_line(operation, fields))) }
             form id="question" class="answers" method="post" action=(operation.id) {

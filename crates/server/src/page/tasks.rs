@@ -160,21 +160,26 @@ pub(super) fn progress(page: &PageContext, all: &[BulkProgress]) -> Markup {
 }
 
 fn table(page: &PageContext, conditions: &ListConditions, tasks: &[Summary], cursor: Option<&str>) -> Markup {
-    html! {
-        form id="list" method="post" class="list" action=(page.link("do/tasks.cancel")) {
-            input type="hidden" name=(BACK) value=(page.address);
-            @if page.may_change() { (toolbar(page, conditions)) }
-            p id="fresh" hidden { button type="button" class="button" { "Show new tasks" } }
-            table class="cards tasks" {
-                thead { tr {
-                    @if page.may_change() { th { span class="hidden" { "Select" } } }
-                    th { "State" } th { "Task" } th { "Queue" } th { "Kind" } th { "Why" } th class="n" { "Runs" } th { "Enqueued" }
-                } }
-                tbody id="rows" data-list="" {
-                    @for task in tasks { (task_row(page, task)) }
-                }
+    let rows = html! {
+        p id="fresh" hidden { button type="button" class="button" { "Show new tasks" } }
+        table class="cards tasks" {
+            thead { tr {
+                @if page.may_change() { th { span class="hidden" { "Select" } } }
+                th { "State" } th { "Task" } th { "Queue" } th { "Kind" } th { "Why" } th class="n" { "Runs" } th { "Enqueued" }
+            } }
+            tbody id="rows" data-list="" {
+                @for task in tasks { (task_row(page, task)) }
             }
         }
+    };
+    html! {
+        @if page.may_change() {
+            form id="list" method="post" action=(page.link("do/tasks.cancel")) {
+                input type="hidden" name=(BACK) value=(page.address);
+                (toolbar(page, conditions))
+                (rows)
+            }
+        } @else { (rows) }
         @if tasks.is_empty() {
             @match cursor {
                 Some(_) => p { "Looked at the newest of them and found none yet." },

@@ -69,17 +69,13 @@ const VIEWS: [&str; 8] =
 fn assert_is_safe(reply: &Reply, place: &str) {
     let body = &reply.body;
     assert_eq!(reply.header("content-type"), Some("text/html; charset=utf-8"), "{place}");
-    for wrong in [
-        "<script>",
-        "<img",
-        "style=\"",
-        " onerror=",
-        " onclick=",
-        "javascript:alert(1)\"",
-        "\u{1b}",
-        "\u{202e}",
-    ] {
+    for wrong in ["<script>", "<img", "<b>", "href=\"javascript", "\u{1b}", "\u{202e}"] {
         assert!(!body.contains(wrong), "{place} has {wrong}");
+    }
+    // No tag has a handler or a style: outside of quotes nothing begins like one.
+    for tag in body.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
+        let bare: String = tag.split('"').step_by(2).collect();
+        assert!(!bare.contains(" on") && !bare.contains(" style="), "{place}: {tag}");
     }
     assert!(body.len() < 150 * 1024, "{place} has {} bytes", body.len());
     // Every link is relative.
@@ -161,7 +157,7 @@ async fn a_paused_queue_is_why_a_task_waits_and_the_button_frees_it() {
     let to = done.is(303).header("location").expect("a way back").to_owned();
     assert!(to.starts_with(&format!("../tasks/{id}?notice=")), "{to}");
     let page = get(&world, to.trim_start_matches(".."), FULL).await.body;
-    assert!(page.contains("Resumed") && !page.contains("is paused"), "{page}");
+    assert!(page.contains("The queue mail is resumed.") && !page.contains("is paused"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,7 +44,7 @@ async fn a_dangerous_button_asks_and_then_runs_its_operation() {
     let text = id.to_string();
     let pairs = [("p:id", text.as_str()), ("back", "tasks?state=queued")];
     let question = press(&world, "tasks.cancel", &pairs).await;
-    assert!(question.is(200).body.contains("asks a running one to stop?"), "{question:?}");
+    assert!(question.is(200).body.contains("asks a running one to stop."), "{question:?}");
     assert!(
         question.body.contains(&format!("ostler cancel {id}"))
             && question.body.contains("name=\"confirmed\"")

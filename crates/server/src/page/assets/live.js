@@ -302,10 +302,12 @@ document.addEventListener("submit", (event) => {
   if (!asker || form.id === "question" || form.elements.confirmed) return;
   // All that match: the server counts them first, on a page of its own.
   if (event.submitter?.hasAttribute("form") || form.action.endsWith("/do/tasks.act")) return;
-  const picked = form.id === "list" ? form.querySelectorAll("input[name='p:id']:checked").length : null;
-  if (picked === 0) return;
+  const ids = form.id === "list" ? [...form.querySelectorAll("input[name='p:id']:checked")].map((box) => box.value) : null;
+  if (ids?.length === 0) return;
   event.preventDefault();
-  ask(asker, picked, form.querySelector("code.cmd")?.textContent ?? asker.dataset.cmd ?? "", () => {
+  let command = form.querySelector("code.cmd")?.textContent ?? asker.dataset.cmd ?? "";
+  if (ids) command = command.replace("ID", ids.slice(0, 5).join(" ") + (ids.length > 5 ? " …" : ""));
+  ask(asker, event.submitter?.textContent ?? "Go on", ids?.length ?? null, command, () => {
     const yes = document.createElement("input");
     yes.type = "hidden";
     yes.name = "confirmed";
@@ -315,7 +317,7 @@ document.addEventListener("submit", (event) => {
   });
 });
 
-function ask(asker, picked, command, go) {
+function ask(asker, label, picked, command, go) {
   const dialog = document.createElement("dialog");
   const add = (name, text, parent = dialog) => {
     const node = document.createElement(name);
@@ -323,7 +325,8 @@ function ask(asker, picked, command, go) {
     parent.append(node);
     return node;
   };
-  add("h2", `${asker.dataset.about}?`);
+  add("h2", `${label.trim()}?`);
+  add("p", `${asker.dataset.about}.`);
   if (picked !== null) add("p", picked === 1 ? "One task is selected." : `${picked} tasks are selected.`);
   if (command) add("code", command).className = "cmd";
   const answers = add("p", "");
