@@ -1,13 +1,19 @@
 //! An overview of the system: one survey of a store, and the views that are built from it.
 
-use ostler_core::Timestamp;
+use ostler_core::{StateName, Timestamp};
 use ostler_store::jobs::{FORMER_JOBS, job_of};
-use ostler_store::views::{QueueRecord, Survey};
+use ostler_store::views::{Filter, QueueRecord, Survey};
 use ostler_store::{MAX_GONE_WORKERS, Store};
 use ostler_wire::limits::{BreakerView, QueueView};
-use ostler_wire::system::{GoneWorkerView, NodeView, StatsView, WorkerView};
+use ostler_wire::overview::OverviewView;
+use ostler_wire::system::{FindingView, GoneWorkerView, NodeView, StatsView, WorkerView};
+use ostler_wire::task::Summary;
 
+use crate::accounts;
 use crate::error::{Missing, OpsError};
+
+/// Running tasks in a view of everything.
+pub const MAX_RUNNING_SHOWN: usize = 200;
 
 /// Whether lists have the queues of jobs, of which there may be many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,4 +112,25 @@ pub async fn breakers(store: &dyn Store) -> Result<Vec<BreakerView>, OpsError> {
     let of_queues = Overview::take(store).await?.breakers();
     let of_calls = store.call_breakers().await?.into_iter().map(BreakerView::from);
     Ok(of_queues.into_iter().chain(of_calls).collect())
+}
+
+/// Everything in one view, with what the doctor has found.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn whole(store: &dyn Store, findings: Vec<FindingView>) -> Result<OverviewView, OpsError> {
+    let overview = Overview::take(store).await?;
+    let now = store.now().await?;
+    let filter = Filter { state: Some(StateName::Running), ..Filter::default() };
+    let running = store.list(filter, None, MAX_RUNNING_SHOWN).await?;
+    Ok(OverviewView {
+        as_of: now.into(),
+        stats: overview.stats(None),
+        nodes: overview.nodes(),
+        queues: overview.queues(JobQueues::Hidden),
+        workers: overview.workers(now),
+        running: running.tasks.iter().map(Summary::from).collect(),
+        accounts: accounts::list(store).await?,
+        findings,
+    })
 }

@@ -2,10 +2,13 @@
 //!
 //! A change is recorded twice: before it is made, so that no change is without a record, and with its result before the answer is sent.
 //! Both lines are on disk when the call returns. Each line is one JSON object; both lines of a change have its number.
+//!
+//! Several processes write the file: a node, and `ostler mcp` beside it. Each line is written under a lock of the file, and numbers go on
+//! after those that others have written.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -13,19 +16,24 @@ use ostler_wire::audit::{AuditView, Change, ChangeResult};
 
 /// The file is set aside at this size; one that was set aside before is replaced.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// How often it is opened again because another process has set it aside.
+const MAX_REOPENED: u32 = 8;
 
 #[derive(Debug)]
 struct OpenAudit {
     file: File,
+    /// Bytes of the file whose numbers are known.
     bytes: u64,
-    next: u64,
+    /// The highest number.
+    last: u64,
 }
 
 /// The record of changes.
 #[derive(Clone, Debug)]
 pub struct Audit {
     path: PathBuf,
-    open: Arc<Mutex<OpenAudit>>,
+    /// `None`: it was not opened yet.
+    open: Arc<Mutex<Option<OpenAudit>>>,
 }
 
 impl Audit {
@@ -34,10 +42,14 @@ impl Audit {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = append_to(path)?;
-        let bytes = file.metadata()?.len();
-        let next = last_number(path)? + 1;
-        Ok(Self { path: path.to_owned(), open: Arc::new(Mutex::new(OpenAudit { file, bytes, next })) })
+        let open = OpenAudit::at(path)?;
+        Ok(Self { path: path.to_owned(), open: Arc::new(Mutex::new(Some(open))) })
+    }
+
+    /// A file that is opened or created with the first change.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), open: Arc::default() }
     }
 
     /// Records a change that is about to be made. Returns its number.
@@ -48,12 +60,10 @@ impl Audit {
         );
         let audit = self.clone();
         blocking(move || {
-            let mut open = audit.open.lock().expect("no panic while the audit is held");
-            let number = open.next;
-            let view = AuditView::new(number, change, None);
-            audit.write(&mut open, &view)?;
-            open.next += 1;
-            Ok(number)
+            audit.write(|open| {
+                open.last += 1;
+                AuditView::new(open.last, change, None)
+            })
         })
         .await
     }
@@ -62,8 +72,8 @@ impl Audit {
     pub(crate) async fn end(&self, number: u64, change: Change, result: ChangeResult) -> io::Result<()> {
         let audit = self.clone();
         blocking(move || {
-            let view = AuditView::new(number, change, Some(result));
-            audit.write(&mut audit.open.lock().expect("no panic while the audit is held"), &view)
+            audit.write(|_| AuditView::new(number, change, Some(result)))?;
+            Ok(())
         })
         .await
     }
@@ -73,7 +83,12 @@ impl Audit {
         let path = self.path.clone();
         blocking(move || {
             let mut all: Vec<AuditView> = Vec::new();
-            for line in BufReader::new(File::open(&path)?).lines() {
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+                Err(error) => return Err(error),
+            };
+            for line in BufReader::new(file).lines() {
                 // A line that a crash cut short is left out.
                 let Ok(view) = serde_json::from_str::<AuditView>(&line?) else { continue };
                 match all.iter_mut().rev().take(64).find(|known| known.number == view.number) {
@@ -91,15 +106,74 @@ impl Audit {
         .await
     }
 
-    fn write(&self, open: &mut OpenAudit, view: &AuditView) -> io::Result<()> {
-        if open.bytes > MAX_FILE_BYTES {
-            std::fs::rename(&self.path, self.path.with_extension("jsonl.1"))?;
-            (open.file, open.bytes) = (append_to(&self.path)?, 0);
+    /// Writes a line while no other process does. Returns its number.
+    fn write(&self, view: impl FnOnce(&mut OpenAudit) -> AuditView) -> io::Result<u64> {
+        let mut held = self.open.lock().expect("no panic while the audit is held");
+        let open = match &mut *held {
+            Some(open) => open,
+            none => none.insert(OpenAudit::at(&self.path)?),
+        };
+        open.lock(&self.path)?;
+        let written = open.write(&self.path, view);
+        // A lock that cannot be released ends with the file.
+        open.file.unlock()?;
+        written
+    }
+}
+
+impl OpenAudit {
+    fn at(path: &Path) -> io::Result<Self> {
+        let mut open = Self { file: append_to(path)?, bytes: 0, last: 0 };
+        open.catch_up()?;
+        Ok(open)
+    }
+
+    /// Locks the file that has the path now: another process may have set ours aside.
+    fn lock(&mut self, path: &Path) -> io::Result<()> {
+        for _ in 0..MAX_REOPENED {
+            self.file.lock()?;
+            let ours = self.file.metadata()?;
+            let is_ours = |there: std::fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+            if std::fs::metadata(path).is_ok_and(is_ours) {
+                return self.catch_up();
+            }
+            // Numbers go on.
+            (self.file, self.bytes) = (append_to(path)?, 0);
         }
-        let line = serde_json::to_string(view)? + "\n";
-        open.file.write_all(line.as_bytes())?;
-        open.bytes += line.len() as u64;
-        open.file.sync_data()
+        Err(io::Error::other("it is replaced again and again"))
+    }
+
+    /// Reads the numbers that others have written.
+    fn catch_up(&mut self) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        if size < self.bytes {
+            self.bytes = 0;
+        }
+        if size > self.bytes {
+            self.file.seek(SeekFrom::Start(self.bytes))?;
+            for line in BufReader::new(&self.file).lines() {
+                if let Ok(view) = serde_json::from_str::<AuditView>(&line?) {
+                    self.last = self.last.max(view.number);
+                }
+            }
+        }
+        self.bytes = size;
+        Ok(())
+    }
+
+    fn write(&mut self, path: &Path, view: impl FnOnce(&mut Self) -> AuditView) -> io::Result<u64> {
+        if self.bytes > MAX_FILE_BYTES {
+            std::fs::rename(path, path.with_extension("jsonl.1"))?;
+            let fresh = append_to(path)?;
+            fresh.lock()?;
+            (self.file, self.bytes) = (fresh, 0);
+        }
+        let view = view(self);
+        let line = serde_json::to_string(&view)? + "\n";
+        self.file.write_all(line.as_bytes())?;
+        self.bytes += line.len() as u64;
+        self.file.sync_data()?;
+        Ok(view.number)
     }
 }
 
@@ -108,15 +182,47 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
+    File::options().read(true).append(true).create(true).mode(0o600).open(path)
 }
 
-fn last_number(path: &Path) -> io::Result<u64> {
-    let mut last = 0;
-    for line in BufReader::new(File::open(path)?).lines() {
-        if let Ok(view) = serde_json::from_str::<AuditView>(&line?) {
-            last = last.max(view.number);
-        }
+#[cfg(test)]
+mod tests {
+    use ostler_core::Timestamp;
+    use ostler_testkit::scratch;
+
+    use super::*;
+
+    fn change(who: &str) -> Change {
+        let (who, target) = (who.to_owned(), "POST /x".to_owned());
+        Change { at: Timestamp::from_millis(0), who, from: None, operation: "x", target }
     }
-    Ok(last)
+
+    #[tokio::test]
+    async fn two_processes_write_one_audit() {
+        let folder = scratch();
+        let path = folder.path().join("audit.jsonl");
+        let (node, beside) = (Audit::open(&path).expect("it opens"), Audit::at(&path));
+        let first = node.begin(change("node")).await.expect("it is written");
+        let second = beside.begin(change("mcp")).await.expect("it is written");
+        let third = node.begin(change("node")).await.expect("it is written");
+        assert_eq!((first, second, third), (1, 2, 3));
+        let result = |status| ChangeResult { status, tasks: None };
+        beside.end(second, change("mcp"), result(200)).await.expect("it is written");
+        // The file is set aside by one of them, and the other one goes on in the new one.
+        std::fs::rename(&path, folder.path().join("audit.jsonl.1")).expect("it is renamed");
+        assert_eq!(node.begin(change("node")).await.expect("it is written"), 4);
+        assert_eq!(beside.begin(change("mcp")).await.expect("it is written"), 5);
+        let newest = node.newest(10).await.expect("it is read");
+        let seen: Vec<_> = newest.iter().map(|view| (view.number, view.who.as_str())).collect();
+        assert_eq!(seen, [(5, "mcp"), (4, "node")]);
+    }
+
+    #[tokio::test]
+    async fn what_only_looks_creates_no_audit() {
+        let folder = scratch();
+        let path = folder.path().join("audit.jsonl");
+        let audit = Audit::at(&path);
+        assert!(audit.newest(10).await.expect("there is none").is_empty());
+        assert!(!path.exists());
+    }
 }

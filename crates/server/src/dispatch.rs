@@ -139,7 +139,13 @@ impl Dispatcher {
         let done = run_operation(operation, call, target).await;
         match operation.answers {
             Answers::Page => Ok(done.unwrap_or_else(|error| page::failed(path, &error))),
-            _ => done,
+            Answers::Json(_)
+            | Answers::Events(_)
+            | Answers::Lines(_)
+            | Answers::File
+            | Answers::OpenMetrics
+            | Answers::Nothing
+            | Answers::PageFile => done,
         }
     }
 

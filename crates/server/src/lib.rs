@@ -8,6 +8,7 @@
 //! - `page/mod.rs`: the dashboard, as pages in HTML over the same views.
 //! - `task_events.rs`, `overview_feed.rs`: live streams, with one watcher for all readers. `sse.rs`: their form on the wire.
 //! - `metrics/mod.rs`: metrics in OpenMetrics text. `bulk.rs`: actions on many tasks, with progress and a stop.
+//! - `local.rs`: operations without HTTP, over a store that the program opened. `mcp/mod.rs`: tools for agents, made from the table.
 //! - `server.rs`: listens, accepts, and stops. `listen.rs`: addresses. `dispatch.rs`: one request. `headers.rs`: headers of every answer.
 
 mod answer;
@@ -18,6 +19,8 @@ mod dispatch;
 mod guard;
 mod headers;
 mod listen;
+mod local;
+pub mod mcp;
 mod metrics;
 pub mod openapi;
 pub mod operations;
@@ -36,6 +39,7 @@ pub use guard::{
 };
 pub use headers::CSP;
 pub use listen::{BoundSocket, ListenAddress, ListenError};
+pub use local::{LocalApi, LocalParts};
 pub use metrics::{Durations, LaneCounts, MetricsAccess, NodeCounters, NodeCounts, PoolCounts};
 pub use server::{Examiner, ReadinessProbe, Server, ServerParts};
 pub use tokens::{Access, TokenError, Tokens};

@@ -152,7 +152,8 @@ impl Server {
     }
 }
 
-fn app(parts: ServerParts, address: &ListenAddress, stopping: CancellationToken) -> App {
+/// The parts as operations see them.
+pub(crate) fn app(parts: ServerParts, address: &ListenAddress, stopping: CancellationToken) -> App {
     let (mut hosts, mut origins) = names(address, &parts.hosts);
     let public = parts.public_url.as_deref().and_then(|url| url.split_once("://"));
     if let Some((scheme, rest)) = public {

@@ -104,6 +104,14 @@ impl Tokens {
         })
     }
 
+    /// No token: nothing listens.
+    pub(crate) fn none() -> Self {
+        Self {
+            file: None,
+            loaded: Mutex::new(LoadedTokens { known: Vec::new(), mark: None, looked: Instant::now() }),
+        }
+    }
+
     /// The tokens of a file. If there is none, it is created with a full token and a read token.
     ///
     /// # Errors

@@ -12,9 +12,9 @@ pub struct AuditView {
     /// Counted from 1.
     pub number: u64,
     pub at: TimeView,
-    /// The name of the token.
+    /// The name of the token; `mcp`: a program that asked through `ostler mcp`.
     pub who: String,
-    /// The address of the caller; `null`: a Unix socket.
+    /// The address of the caller; `null`: a Unix socket, or a program on this machine.
     pub from: Option<String>,
     /// The id of the operation.
     pub operation: String,

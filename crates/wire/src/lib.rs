@@ -1,9 +1,9 @@
-//! The JSON views that users see, on the command line, and later over HTTP and MCP. All of them are built here, from the records
+//! The JSON views that users see, on the command line, over HTTP and by MCP. All of them are built here, from the records
 //! of a store.
 //!
 //! - [`task`]: a task in a list, and a task in detail. [`remains`]: what its attempts left. [`event`]: its events.
 //! - [`dead`]: tasks that failed for good. [`notice`]: what hooks receive. [`job`]: jobs of `ostler map`. [`schedule`]: schedules.
-//! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work. [`account`]: accounts.
+//! - [`system`]: counts, nodes, workers and findings. [`limits`]: the limits of queues, and throttled work. [`account`]: accounts. [`overview`]: all of it.
 //! - [`action`]: results of actions. [`cost`]: costs and budgets. [`audit`]: changes by hand.
 //! - [`input`]: what users send. [`value`], [`limit_syntax`]: single values of it. [`pool_stats`]: statistics in the shapes of other pools.
 //! - [`time`]: timestamps and durations. [`json`]: raw JSON. [`bytes`]: bytes in JSON.
@@ -25,6 +25,7 @@ pub mod json;
 pub mod limit_syntax;
 pub mod limits;
 pub mod notice;
+pub mod overview;
 pub mod pool_stats;
 pub mod remains;
 pub mod schedule;
