@@ -3,7 +3,7 @@
 //! - `args/`: command-line arguments. `commands/`: the commands, one file each. `print/`: output for people.
 //! - `up/`: a node as a program, from start to stop. `hooks/`: actions for tasks that have failed for good.
 //! - `log/`: what a node writes to standard error. `pool_kinds.rs`: the kinds of pools that a config may have.
-//! - `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
+//! - `top/`: the system on a terminal. `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
 
 mod args;
 mod commands;
@@ -18,6 +18,7 @@ mod map;
 mod pool_kinds;
 mod print;
 mod store_location;
+mod top;
 mod up;
 
 use std::process::ExitCode;

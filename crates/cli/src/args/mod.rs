@@ -155,6 +155,12 @@ pub(crate) enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// Watch queues, running tasks, workers, accounts and problems on a terminal
+    ///
+    /// Keys: 1 to 5 choose a table, j and k a row, enter opens the transcript of a task, p and r pause and resume a queue, C cancels a
+    /// task after a question, q quits.
+    #[command(after_help = "Example: ostler top --once")]
+    Top(TopArgs),
     /// Show what was spent on models, by day, task, job, pool, account or model
     ///
     /// Days are those of UTC. The costs of tasks and attempts are those of tasks that are still stored; the others are kept for three
@@ -204,6 +210,11 @@ pub(crate) enum Command {
     /// Look for problems with this machine, the config and the store
     #[command(after_help = "Example: ostler doctor")]
     Doctor(Doctor),
+    /// Serve tools for agents on standard input and output, by the Model Context Protocol
+    ///
+    /// It needs the store and no running node. Without --allow-changes there are only tools that look.
+    #[command(after_help = "Example: ostler mcp --store sqlite:ostler.db")]
+    Mcp(McpArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example: ostler completions bash > ~/.local/share/bash-completion/completions/ostler"
@@ -282,6 +293,28 @@ pub(crate) struct Doctor {
     /// The config file [default: ostler.toml in this folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// `ostler top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    /// Only look: no key changes anything
+    #[arg(long)]
+    pub(crate) readonly: bool,
+    /// Print one screen and exit; with --json as JSON
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// `ostler mcp`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpArgs {
+    /// Also serve tools that submit, create, approve, cancel, retry and pause
+    #[arg(long)]
+    pub(crate) allow_changes: bool,
+    /// Print a SKILL.md that tells an agent how to use the tools
+    #[arg(long, conflicts_with = "allow_changes")]
+    pub(crate) skill: bool,
 }
 
 /// `ostler db move`.

@@ -18,6 +18,7 @@ mod leftovers;
 mod list;
 mod logs;
 mod map;
+mod mcp;
 mod nodes;
 mod open;
 mod payload;
@@ -34,6 +35,7 @@ mod stats;
 mod submit;
 mod submit_lines;
 mod task_name;
+mod top;
 mod up;
 mod workers;
 
@@ -126,6 +128,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Resume(Resume { queue, node: None }) => {
             block_on(queues::resume(&console, &queue.unwrap_or_default()))
         }
+        Command::Top(args) => block_on(top::run(&console, &args)),
         Command::Cost(cost) => block_on(cost::run(&console, &cost)),
         Command::Queue(what) => block_on(queue::run(&console, what)),
         Command::Breaker(what) => block_on(breaker::run(&console, what)),
@@ -136,6 +139,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Config(what) => config::run(&console, what),
         Command::Db(what) => block_on(db::run(&console, what)),
         Command::Doctor(doctor) => block_on(doctor::run(&console, doctor.config)),
+        Command::Mcp(what) => block_on(mcp::run(&console, &what)),
         Command::Completions { shell } => completions::run(&console, shell),
     }
 }

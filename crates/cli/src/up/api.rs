@@ -190,7 +190,7 @@ pub(crate) fn api_token(store: &StoreUrl) -> anyhow::Result<String> {
 }
 
 /// A file beside the store; for a store on a server, in the user's state folder.
-fn beside(store: &StoreUrl, ending: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn beside(store: &StoreUrl, ending: &str) -> anyhow::Result<PathBuf> {
     match store {
         StoreUrl::Sqlite(path) => {
             let mut name = path.clone().into_os_string();

@@ -286,12 +286,14 @@ pages! {
     the_guide_to_limits_prints_what_it_says: "docs/guide/limits.md",
     the_guide_to_many_machines_prints_what_it_says: "docs/guide/postgres.md",
     the_guide_to_map_prints_what_it_says: "docs/guide/map.md",
+    the_guide_to_mcp_prints_what_it_says: "docs/guide/mcp.md",
     the_guide_to_metrics_prints_what_it_says: "docs/guide/metrics.md",
     the_guide_to_observability_prints_what_it_says: "docs/guide/observability.md",
     the_guide_to_presence_prints_what_it_says: "docs/guide/presence.md",
     the_guide_to_processes_prints_what_it_says: "docs/guide/processes.md",
     the_guide_to_python_prints_what_it_says: "docs/guide/python.md",
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
+    the_guide_to_services_prints_what_it_says: "docs/guide/service.md",
     the_guide_to_sql_prints_what_it_says: "docs/guide/sql.md",
 }
 

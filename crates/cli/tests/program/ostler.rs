@@ -257,6 +257,16 @@ impl Terminal {
         Self { hand: hand.into(), program: program.into() }
     }
 
+    /// The keyboard and the screen, once more.
+    pub(crate) fn hand(&self) -> std::fs::File {
+        self.hand.try_clone().expect("descriptors are left")
+    }
+
+    /// How it treats what is typed and shown.
+    pub(crate) fn modes(&self) -> rustix::termios::Termios {
+        rustix::termios::tcgetattr(&self.program).expect("it is a terminal")
+    }
+
     /// A descriptor for the program.
     pub(crate) fn end(&self) -> Stdio {
         self.program.try_clone().expect("descriptors are left").into()

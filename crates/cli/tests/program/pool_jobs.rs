@@ -29,7 +29,7 @@ worker.run()
 "#;
 
 /// A place with a pool "docs" of such workers.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     place.write("worker.py", WORKER);
     let script = place.folder().join("worker.py");
@@ -52,7 +52,7 @@ fn runs(place: &Place) -> Vec<String> {
     times(&place.folder().join("runs"))
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + MAX_WAIT;
     while !is_so() {
         assert!(Instant::now() < until, "not in time: {what}");
