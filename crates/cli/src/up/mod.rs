@@ -12,6 +12,7 @@ mod jobs;
 pub(crate) mod leftovers;
 mod metrics;
 mod node;
+mod notify;
 pub(crate) mod pools;
 mod presence;
 pub(crate) mod sandbox;
@@ -38,13 +39,14 @@ use crate::leftovers::{Leftovers, mark_of};
 use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
-pub(crate) use api::{ApiAddress, api_token, login_address};
+pub(crate) use api::{ApiAddress, api_token, beside, login_address};
 use api::{ApiService, ApiStart};
 pub(crate) use descriptors::make_room;
 pub(crate) use hosts::host_functions;
 use jobs::JobService;
 use leftovers::LeftoverService;
 use node::{NodeService, StopCause, follow};
+use notify::ServiceManager;
 use presence::Watcher;
 use service::Services;
 pub(crate) use signals::Signals;
@@ -84,12 +86,17 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
         }
     };
     announce(&plan, &up);
+    let manager = ServiceManager::here();
+    manager.iter().for_each(ServiceManager::ready);
+    // It is told on while the node drains.
+    let _pings = manager.as_ref().and_then(|manager| manager.watch(up.node.clone()));
     let patience = plan.config.shutdown_timeout;
     let cause = tokio::select! {
         () = signals.next() => StopCause::Signalled,
         why = follow(&up.node, up.presence.as_mut(), patience) => why,
         () = up.supervisor.gone() => StopCause::WithoutSupervisor,
     };
+    manager.iter().for_each(ServiceManager::stopping);
     if matches!(cause, StopCause::WithoutSupervisor) {
         services.stop(Duration::ZERO).await;
         let sentence = "the supervisor process was killed, so no task can run; restart the node";
