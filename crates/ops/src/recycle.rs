@@ -12,7 +12,7 @@ use crate::reply::ask_node;
 /// Which workers to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkersToRecycle {
-    /// This one, by id, name or pid.
+    /// This one, by id, name or pid; or all idle ones of the pool of this name, if no worker has it.
     Worker(String),
     /// Any one idle worker of this pool.
     Any(String),
@@ -27,7 +27,12 @@ pub enum WorkersToRecycle {
 pub async fn recycle(store: &dyn Store, request: &WorkersToRecycle) -> Result<RecycledView, OpsError> {
     let survey = store.survey().await?;
     match request {
-        WorkersToRecycle::Worker(name) => one(store, &survey, name).await,
+        WorkersToRecycle::Worker(name) => match one(store, &survey, name).await {
+            Err(OpsError::Missing(Missing::Worker(_))) if serving(&survey, name).is_ok() => {
+                all(store, &survey, name).await
+            }
+            done => done,
+        },
         WorkersToRecycle::Any(pool) => any(store, &survey, pool).await,
         WorkersToRecycle::All(pool) => all(store, &survey, pool).await,
     }

@@ -12,11 +12,13 @@ mod schedule;
 pub(crate) mod task_line;
 mod tasks;
 mod values;
+mod verbs;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Listen;
@@ -198,7 +200,7 @@ pub(crate) enum Command {
     /// Change a pool's number of workers on all nodes, until they restart
     #[command(after_help = "Example: ostler resize shell 2 16")]
     Resize(Resize),
-    /// Restart idle workers (after a code change: ostler recycle --all POOL)
+    /// Restart idle workers (after a code change: ostler recycle POOL)
     #[command(after_help = "Example: ostler recycle --any documents")]
     Recycle(Recycle),
     /// Print or check a config file
@@ -282,9 +284,9 @@ pub(crate) struct Resize {
     /// Minimum number of workers
     #[arg(value_name = "MIN")]
     pub(crate) min: u32,
-    /// Maximum number of workers
+    /// Maximum number of workers [default: MIN]
     #[arg(value_name = "MAX", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max: u32,
+    pub(crate) max: Option<u32>,
 }
 
 /// `ostler doctor`.
@@ -381,7 +383,8 @@ pub(crate) enum Db {
 
 /// Parses the command line. After help or a usage error: the exit code.
 pub(crate) fn parse() -> Result<Args, Code> {
-    Args::try_parse().map_err(|error| tell(&error))
+    let words = verbs::translate(std::env::args_os());
+    Args::try_parse_from(&words).map_err(|error| tell(&error, &words))
 }
 
 /// The whole command line, for completions.
@@ -389,7 +392,7 @@ pub(crate) fn command() -> clap::Command {
     Args::command()
 }
 
-fn tell(error: &clap::Error) -> Code {
+fn tell(error: &clap::Error, words: &[OsString]) -> Code {
     let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
     let asked_for = is(&[ErrorKind::DisplayHelp, ErrorKind::DisplayVersion]);
     if asked_for || is(&[ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand]) {
@@ -397,8 +400,15 @@ fn tell(error: &clap::Error) -> Code {
         let _ = error.print();
         return if asked_for { Code::Done } else { Code::BadInput };
     }
+    let unknown = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(verb)) => Some(verb),
+        Some(_) | None => None,
+    };
     if is(&[ErrorKind::InvalidUtf8]) {
         exit::say("an argument is not UTF-8 text");
+    } else if let Some((verb, command)) = unknown.and_then(|verb| Some((verb, verbs::instead(verb, words)?)))
+    {
+        exit::say(&format!("there is no command \"{verb}\"; use {command}"));
     } else {
         let text = error.render().to_string();
         exit::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());

@@ -52,3 +52,15 @@ fn completions_are_printed_for_every_shell() {
         assert!(place.done(["completions", shell]).contains("submit"), "{shell}");
     }
 }
+
+#[test]
+fn verbs_of_other_tools_are_understood_or_lead_to_the_right_command() {
+    let place = Place::new();
+    assert_eq!(place.done(["help", "job", "ls"]), place.done(["job", "ls", "--help"]));
+    assert_eq!(place.done(["help"]), place.done(["--help"]));
+    assert_eq!(place.done(["version"]), place.done(["--version"]));
+    place.refused(["start"], 2, "there is no command \"start\"; use ostler up");
+    place.refused(["kill", "17"], 2, "use ostler cancel ID");
+    place.refused(["--json", "job", "status", "x"], 2, "use ostler job show JOB");
+    place.refused(["frobnicate"], 2, "unrecognized subcommand");
+}

@@ -359,6 +359,8 @@ fn a_pool_is_resized_wherever_it_runs() {
     while place.json(["workers"]).as_array().map(Vec::len) != Some(6) {
         assert!(Instant::now() < until, "{}", place.json(["workers"]));
     }
+    assert!(place.done(["resize", "shell", "2"]).contains("shell will have 2 workers"));
+    place.refused(["resize", "shell", "0"], 2, "MAX");
     place.refused(["resize", "shell", "4", "3"], 2, "MIN (4) must not exceed MAX (3)");
     place.refused(["resize", "shell", "0", "0"], 2, "MAX");
     place.refused(["resize", "nothing", "1", "2"], 4, "no running node has a pool \"nothing\"");
