@@ -175,11 +175,13 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
     println!("|---|---:|---:|---:|---:|---:|");
     for (engine, isolation) in sides() {
         for mode in [FRESH, WARM] {
+            let name = format!("{}-{}-{mode}", engine.name(), isolation.name());
             let running = executor(&policy(&many, engine, isolation, mode), &supervisor)?;
             let mut worker = OneWorker::open(&running).await?;
             let (began, mut calls) = (Instant::now(), 0_u32);
             while began.elapsed() < time || calls < FUNCTIONS {
-                worker.call(&format!("f{}", calls % FUNCTIONS)).await?;
+                let called = worker.call(&format!("f{}", calls % FUNCTIONS)).await;
+                called.map_err(|error| format!("{name}, call {calls} of a rotation: {error}"))?;
                 calls += 1;
             }
             let rate = f64::from(calls) / began.elapsed().as_secs_f64();
@@ -194,9 +196,8 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
                 2,
             );
             let pool = PoolConfig { size: PoolSize { min: 2, ..pool.size }, ..pool };
-            let name = format!("{}-{}-{mode}", engine.name(), isolation.name());
-            let durable =
-                drained(&place.path().join(format!("{name}.db")), NOOP, DURABLE_TASKS, pool).await?;
+            let durable = drained(&place.path().join(format!("{name}.db")), NOOP, DURABLE_TASKS, pool).await;
+            let durable = durable.map_err(|error| format!("{name}, with a store: {error}"))?;
             println!(
                 "| ostler, {}, {}, {mode} | {calls} | {rate:.0} | {memory} | {spent} | {durable:.0} (2 workers) |",
                 engine.name(),

@@ -53,5 +53,11 @@ async fn completed(node: &Node, store: &dyn Store, tasks: usize) -> Result<(), E
             ends.changed().await?;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.map_err(|_| "the tasks do not get done")?
+    match tokio::time::timeout(PATIENCE, waiting).await {
+        Ok(done) => done,
+        Err(_) => {
+            let now = Stats::of(&store.survey().await?, Some(QUEUE)).tasks;
+            Err(format!("{tasks} tasks do not get done within {PATIENCE:?}: {now:?}").into())
+        }
+    }
 }
