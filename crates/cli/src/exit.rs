@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ostler::{RemoteError, RemoteErrorKind};
 use ostler_ops::{Missing, OpsError, Refusal as OpsRefusal, Unsuccessful};
 use ostler_store::{Error, ErrorKind};
 
@@ -16,7 +17,7 @@ Exit codes:
   0    done
   1    work failed, or was returned to the queue unfinished
   2    bad usage, input or config
-  3    the store is unreachable, refused or not writable
+  3    the store or the node is unreachable, refused or not writable
   4    not found
   5    the queue is full
   6    a job waits for the approval of its pilot, or for a larger budget
@@ -129,11 +130,31 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(error) = cause.downcast_ref::<OpsError>() {
             return of_ops(error);
         }
+        if let Some(error) = cause.downcast_ref::<RemoteError>() {
+            return of_node(error.kind);
+        }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return of_store(error.kind());
         }
     }
     Code::WorkFailed
+}
+
+/// The exit code for an error of a node that was asked over HTTP.
+const fn of_node(kind: RemoteErrorKind) -> Code {
+    match kind {
+        RemoteErrorKind::Invalid | RemoteErrorKind::Conflict => Code::BadInput,
+        RemoteErrorKind::NotFound => Code::NotFound,
+        RemoteErrorKind::QueueFull => Code::QueueFull,
+        RemoteErrorKind::TaskFailed | RemoteErrorKind::TaskCancelled | RemoteErrorKind::NotFinished => {
+            Code::WorkFailed
+        }
+        RemoteErrorKind::Unauthorized
+        | RemoteErrorKind::Forbidden
+        | RemoteErrorKind::Unavailable
+        | RemoteErrorKind::Unreachable
+        | RemoteErrorKind::Other => Code::Store,
+    }
 }
 
 /// The exit code for an error of a use case.

@@ -11,7 +11,6 @@ use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, PROXY_AUTHORIZ
 use hyper::{Request, Uri, Version};
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_decode_str;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -86,7 +85,10 @@ impl HttpClient {
     ///
     /// # Errors
     /// As for [`send`](Self::send).
-    pub async fn send_over(&self, request: HttpRequest, plain: TcpStream) -> Result<HttpAnswer, HttpError> {
+    pub async fn send_over<S>(&self, request: HttpRequest, plain: S) -> Result<HttpAnswer, HttpError>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
         let began = Instant::now();
         check_size(&request)?;
         let encrypting = self.connector.over(&request.uri, plain);

@@ -89,7 +89,10 @@ impl Connector {
     }
 
     /// Uses a connection to the host that exists already, and encrypts it if the address asks for it.
-    pub(crate) async fn over(&self, uri: &Uri, plain: TcpStream) -> Result<Connected, HttpError> {
+    pub(crate) async fn over<S>(&self, uri: &Uri, plain: S) -> Result<Connected, HttpError>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
         let target = target(uri)?;
         let stream = if target.encrypted { self.encrypt(target.host, plain).await? } else { boxed(plain) };
         Ok(Connected { stream, route: Route::Direct })

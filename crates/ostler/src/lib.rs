@@ -28,7 +28,7 @@
 //!
 //! Features: `sqlite` and `postgres` are the stores, both on by default. `process` serves queues with commands and with worker
 //! processes, `agent` with command-line agents such as Claude Code and with models over HTTP, `isolate` with
-//! JavaScript functions (`v8`: by that engine), `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
+//! JavaScript functions (`v8`: by that engine), `connect` has a client of a node over HTTP ([`connect`]), `redis` announces the pool to monitors, `anyhow` is for handlers that return `anyhow::Result`, and `testing` has a
 //! store and a handler's context for tests.
 
 #![warn(missing_docs)]
@@ -53,6 +53,8 @@ mod opening;
 mod pool;
 #[cfg(feature = "process")]
 pub mod process;
+#[cfg(feature = "connect")]
+mod remote;
 mod run;
 mod schedules;
 mod store_url;
@@ -67,6 +69,12 @@ struct Guide;
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use ostler_exec::testing::{TestAttempt, TestRun};
+}
+
+/// What a node answers to a [`RemoteClient`], and what it takes: the JSON of the API.
+#[cfg(feature = "connect")]
+pub mod view {
+    pub use ostler_wire::{account, action, dead, event, input, job, json, limits, system, task, time};
 }
 
 /// The PostgreSQL store without a pool, for programs that only submit: open it with
@@ -123,6 +131,11 @@ pub use ostler_store::views::{
 };
 pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::Pool;
+#[cfg(feature = "connect")]
+pub use remote::{
+    ApiMethod, ApiRequest, BulkAction, DEFAULT_NODE, EventsPage, Follow, LettersPage, RemoteClient,
+    RemoteError, RemoteErrorKind, RemoteJob, TasksPage, connect, filter_input,
+};
 pub use run::AgentRun;
 pub use schedules::Recurrence;
 pub use store_url::{StoreUrl, StoreUrlError};

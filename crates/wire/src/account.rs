@@ -2,12 +2,12 @@
 
 use ostler_core::{Account, AccountHold, AccountReading, Timestamp};
 use ostler_store::accounts::AccountRecord;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::time::TimeView;
 
 /// An account, with the queues that use it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountView {
     pub account: String,
@@ -26,7 +26,7 @@ pub struct AccountView {
 }
 
 /// A hold of an account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountHoldView {
     /// `null` if it must be ended by hand.
@@ -35,7 +35,7 @@ pub struct AccountHoldView {
 }
 
 /// How much of an allowance is used.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccountUsageView {
     /// The provider's name of the allowance.

@@ -6,19 +6,21 @@ use ostler_core::{SessionId, StateName, TaskId, Timestamp, WorkerId};
 use ostler_store::calls::{CancelAnswer, Pruned, ReplayAnswer};
 use ostler_store::node_commands::{NodeCommand, RecycleAnswer};
 use ostler_store::transfer::{MovePlan, MoveSummary, Table};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// The result of an action on one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActionView {
     pub id: String,
     /// What was done, or why nothing was done.
     pub result: ActionResult,
     /// The task's state, if it is the reason that nothing was done.
-    pub state: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub state: Option<Word>,
     /// The id of the copy, if one was enqueued.
     pub copy: Option<String>,
     /// The task that holds the unique key, if that is the reason that nothing was done.
@@ -26,7 +28,7 @@ pub struct ActionView {
 }
 
 /// What was done to a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ActionResult {
@@ -110,11 +112,12 @@ impl ActionView {
 }
 
 /// What a bulk action would take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkPreview {
     /// `cancel`, `retry`, `replay` or `drop`.
-    pub action: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub action: Word,
     /// The number of tasks that match now.
     pub tasks: u64,
     /// Pass it on to start the action: tasks that begin to match later are not touched.
@@ -122,12 +125,13 @@ pub struct BulkPreview {
 }
 
 /// A bulk action.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkProgress {
     /// The same for the same action, filter and cut-off.
     pub id: String,
-    pub action: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub action: Word,
     pub cutoff: TimeView,
     pub state: BulkState,
     /// Tasks that were acted on so far.
@@ -170,7 +174,7 @@ impl BulkProgress {
 }
 
 /// How far a bulk action is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BulkState {
@@ -182,7 +186,7 @@ pub enum BulkState {
 }
 
 /// A queue that was paused or resumed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueActionView {
     pub queue: String,
@@ -198,11 +202,12 @@ impl QueueActionView {
 }
 
 /// A command sent to a node.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeCommandView {
     pub node: String,
-    pub command: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub command: Word,
 }
 
 impl NodeCommandView {
@@ -219,7 +224,7 @@ impl NodeCommandView {
 }
 
 /// A node whose drain was to be taken back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResumedNodeView {
     pub node: String,
@@ -228,7 +233,7 @@ pub struct ResumedNodeView {
 }
 
 /// What became of the drain of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeResumption {
@@ -246,7 +251,7 @@ impl ResumedNodeView {
 }
 
 /// The outcome of `recycle`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecycledView {
     /// Workers that are being replaced because they were idle.
@@ -267,7 +272,7 @@ impl RecycledView {
 }
 
 /// The result of an integrity check of a store.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreHealthView {
     /// The path or address.
@@ -289,7 +294,7 @@ impl StoreHealthView {
 }
 
 /// A store that was migrated, or would be.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Migrated {
     /// The path or address.
@@ -310,7 +315,7 @@ impl Migrated {
 }
 
 /// A backup of a store.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackedUp {
     pub file: String,
@@ -325,7 +330,7 @@ impl BackedUp {
 }
 
 /// A store that was replaced by a backup.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestoredStore {
     pub store: String,
@@ -345,7 +350,7 @@ impl RestoredStore {
 }
 
 /// A store that was moved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MovedStore {
     pub from: String,
@@ -359,7 +364,7 @@ pub struct MovedStore {
 }
 
 /// A table that is identical in both stores.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MovedTable {
     pub table: String,
@@ -388,7 +393,7 @@ impl MovedStore {
 }
 
 /// A store whose move was abandoned.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StayedStore {
     pub store: String,
@@ -404,7 +409,7 @@ impl StayedStore {
 }
 
 /// The outcome of `prune`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrunedTasks {
     /// Finished tasks that were removed.

@@ -3,16 +3,18 @@
 use ostler_core::{Budget, Cost, ExpectedCost, Spending, day_start};
 use ostler_store::costs::{CostKey, CostRecord, CostSums};
 use ostler_store::jobs::job_of;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// A sum of costs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
     /// What it is the sum of: `task`, `attempt`, `job`, `queue`, `pool`, `account`, `model`, `day` or `total`.
-    pub by: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub by: Word,
     /// Its id, name or date; null if the source does not name it.
     pub key: Option<String>,
     /// The number of the attempt, if it is one.
@@ -73,7 +75,7 @@ fn date(day: i64) -> String {
 }
 
 /// Costs, and their sum.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostReport {
     pub costs: Vec<CostView>,
@@ -81,7 +83,7 @@ pub struct CostReport {
 }
 
 /// The budget of a queue, and what is spent of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
     pub total_usd: Option<f64>,

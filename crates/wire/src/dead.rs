@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use ostler_core::{State, Step, Task};
 use ostler_store::views::TaskDetail;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::json::Json;
+use crate::json::{Json, in_two_parts};
 use crate::remains::AttemptRemains;
 use crate::task::{Detail, Summary, steps};
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// A dead letter in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Letter {
     #[serde(flatten)]
@@ -35,14 +36,23 @@ pub struct LetterDetail {
     pub post_mortem: PostMortem,
 }
 
+impl<'de> Deserialize<'de> for LetterDetail {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (detail, post_mortem) = in_two_parts(from)?;
+        Ok(Self { detail, post_mortem })
+    }
+}
+
 /// How a task failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PostMortem {
     /// Why it is not retried, in one word; `null` if it has been replayed since.
-    pub reason: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub reason: Option<Word>,
     /// The class of the last failure; `null` if the task failed because its nodes died or its deadline passed.
-    pub class: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub class: Option<Word>,
     /// Details of the last failure.
     pub details: Option<String>,
 }

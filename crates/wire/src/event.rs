@@ -1,13 +1,14 @@
 //! Events of a task as JSON: what they all have, and the fields of their kind.
 
-use ostler_core::{EventBody, Level, Usage};
+use ostler_core::{EventBody, EventKind, Level, Usage};
 use ostler_store::events::Event;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     /// Counted from 1 for each task.
@@ -18,9 +19,11 @@ pub struct EventView {
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
     /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; or `raw`: a
     /// line as an agent wrote it.
-    pub kind: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub kind: Word,
     /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
-    pub level: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub level: Option<Word>,
     /// The text of the event; for an event without one, a line for people.
     pub data: String,
     /// The size of the whole text in bytes, if `data` is only its beginning.
@@ -30,25 +33,59 @@ pub struct EventView {
 }
 
 /// The fields that only events of one kind have.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum EventFields {
-    Log { stream: &'static str },
-    Progress { done: u64, total: Option<u64>, note: Option<String> },
-    Message { role: &'static str },
-    ToolCall { call: String, tool: String },
-    ToolResult { call: String, tool: Option<String>, status: &'static str },
-    File { path: String, size: u64, sha256: String },
-    Usage { usage: UsageView },
-    Session { session_id: String },
-    Transition { state: &'static str, why: String, run_at: Option<TimeView> },
-    Thinned { lines: u64 },
+    Log {
+        #[serde(deserialize_with = "word::read")]
+        stream: Word,
+    },
+    Progress {
+        done: u64,
+        total: Option<u64>,
+        note: Option<String>,
+    },
+    Message {
+        #[serde(deserialize_with = "word::read")]
+        role: Word,
+    },
+    // Before tool calls, which have a part of these fields: a view is read as the first one that fits.
+    ToolResult {
+        call: String,
+        tool: Option<String>,
+        #[serde(deserialize_with = "word::read")]
+        status: Word,
+    },
+    ToolCall {
+        call: String,
+        tool: String,
+    },
+    File {
+        path: String,
+        size: u64,
+        sha256: String,
+    },
+    Usage {
+        usage: UsageView,
+    },
+    Session {
+        session_id: String,
+    },
+    Transition {
+        #[serde(deserialize_with = "word::read")]
+        state: Word,
+        why: String,
+        run_at: Option<TimeView>,
+    },
+    Thinned {
+        lines: u64,
+    },
     TextOnly {},
 }
 
 /// Tokens and money.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UsageView {
     pub model: Option<String>,
@@ -175,15 +212,40 @@ pub fn label(body: &EventBody) -> String {
     }
 }
 
-/// The event as a line for people, standard output aside.
-#[must_use]
-pub fn line(body: &EventBody) -> String {
-    let EventBody::Log { level, text, .. } = body else { return format!("[{}] {}", label(body), text(body)) };
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    // Output of programs has the level info, and is shown as written.
-    match level {
-        Level::Info => text.to_owned(),
-        Level::Debug | Level::Warn | Level::Error => format!("{}: {text}", level.name()),
+impl EventView {
+    /// Whether it is standard output of a command, which is printed as it was written.
+    #[must_use]
+    pub fn is_stdout(&self) -> bool {
+        self.kind == EventKind::Stdout.name()
+    }
+
+    /// The event as a line for people, standard output aside.
+    #[must_use]
+    pub fn line(&self) -> String {
+        match (&self.fields, self.level) {
+            (EventFields::Log { .. }, level) => {
+                let text = self.data.strip_suffix('\n').unwrap_or(&self.data);
+                // Output of programs has the level info, and is shown as written.
+                match level {
+                    None => text.to_owned(),
+                    Some(level) if level == Level::Info.name() => text.to_owned(),
+                    Some(level) => format!("{level}: {text}"),
+                }
+            }
+            (EventFields::Message { role }, _) => format!("[{role}] {}", self.data),
+            (EventFields::ToolCall { tool, .. }, _) => format!("[{} {tool}] {}", self.kind, self.data),
+            (EventFields::ToolResult { status, .. }, _) => format!("[{} {status}] {}", self.kind, self.data),
+            (
+                EventFields::Progress { .. }
+                | EventFields::File { .. }
+                | EventFields::Usage { .. }
+                | EventFields::Session { .. }
+                | EventFields::Transition { .. }
+                | EventFields::Thinned { .. }
+                | EventFields::TextOnly {},
+                _,
+            ) => format!("[{}] {}", self.kind, self.data),
+        }
     }
 }
 
@@ -217,6 +279,11 @@ mod tests {
 
     #[test]
     fn people_read_who_spoke_and_which_tool_ran() {
+        let line = |body: &EventBody| -> String {
+            // As a client reads it from a node's answer.
+            let view: EventView = serde_json::from_value(json(body)).unwrap();
+            view.line()
+        };
         let said = EventBody::Message { role: Role::User, text: "Hello".into() };
         assert_eq!(line(&said), "[user] Hello");
         let output = "no such file".to_owned();

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// Reads an object. Derived readers also take a list of the fields in their order, in which a mistake would go unnoticed.
@@ -39,7 +39,7 @@ fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Ve
 }
 
 /// A task to submit: the options of `ostler submit` as fields.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaskInput {
@@ -93,7 +93,7 @@ pub struct TaskInput {
 }
 
 /// Many tasks to submit in one transaction.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TasksInput {
@@ -103,7 +103,7 @@ pub struct TasksInput {
 }
 
 /// Filters for tasks; all of them must match.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterInput {
@@ -132,7 +132,7 @@ pub struct FilterInput {
 }
 
 /// A number or a word, such as a limit or `none`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum NumberOrWord {
@@ -152,7 +152,7 @@ impl NumberOrWord {
 }
 
 /// Limits of a queue to change: the options of `ostler queue set`. `"none"` removes a limit; those left out do not change.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSetInput {
@@ -186,7 +186,7 @@ pub struct QueueSetInput {
 }
 
 /// Retry and timeout settings of a task to change; those left out do not change.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AmendInput {
@@ -205,7 +205,7 @@ pub struct AmendInput {
 }
 
 /// A schedule to add or replace: the options of `ostler schedule add`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleInput {
@@ -236,7 +236,7 @@ pub struct ScheduleInput {
 }
 
 /// A job to create: items for a pool of a running node. The options of `ostler map --detach --pool`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobInput {
@@ -268,7 +268,7 @@ pub struct JobInput {
 }
 
 /// More items of a job.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ItemsInput {

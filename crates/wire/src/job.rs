@@ -3,14 +3,15 @@
 use ostler_core::{Attempt, Conversation, JobId, StateName, Usage};
 use ostler_store::jobs::{JobRecord, queue_of};
 use ostler_store::views::TaskDetail;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cost::BudgetView;
 use crate::system::TaskCounts;
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// The state of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
@@ -64,7 +65,7 @@ impl JobState {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
     pub id: String,
@@ -114,13 +115,14 @@ impl JobView {
 }
 
 /// The result of one item of a job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobResultView {
     /// The position among the items, counted from 1.
     pub number: u64,
     pub item: String,
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// The number of attempts.
     pub runs: u32,
     /// The duration of the last attempt.
@@ -202,7 +204,7 @@ impl JobResultView {
 }
 
 /// The result of an action on a job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobActionView {
     pub id: String,
@@ -212,7 +214,7 @@ pub struct JobActionView {
 }
 
 /// What was done to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobAction {

@@ -1,7 +1,8 @@
 //! Raw JSON: payloads, outputs and steps, passed on exactly as they were written.
 
 use ostler_core::is_too_deep;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// A JSON text embedded in another one. Numbers keep every digit, and objects the order of their fields.
@@ -25,6 +26,25 @@ impl Json {
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(from).map(Self)
+    }
+}
+
+/// Reads one object as two views that share it: raw JSON does not survive the buffer of `flatten`.
+pub(crate) fn in_two_parts<'de, A, B, D>(from: D) -> Result<(A, B), D::Error>
+where
+    A: DeserializeOwned,
+    B: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    let whole = Box::<RawValue>::deserialize(from)?;
+    let wrong = |error: serde_json::Error| serde::de::Error::custom(error);
+    let one = serde_json::from_str(whole.get()).map_err(wrong)?;
+    Ok((one, serde_json::from_str(whole.get()).map_err(wrong)?))
 }
 
 #[cfg(feature = "schema")]

@@ -34,3 +34,4 @@ pub mod task;
 pub mod time;
 pub mod transcript_page;
 pub mod value;
+pub mod word;

@@ -5,11 +5,12 @@ use ostler_store::call_breakers::CallBreakerRecord;
 use ostler_store::gates::KeyRecord;
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::views::{Counts, QueueRecord, Survey};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cost::BudgetView;
 use crate::system::TaskCounts;
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// The `waits_for` of tasks in a paused queue.
 pub const PAUSED: &str = "paused";
@@ -17,7 +18,7 @@ pub const PAUSED: &str = "paused";
 const FOR_EVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 /// A queue: its limits and their state.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
     pub queue: String,
@@ -35,9 +36,11 @@ pub struct QueueView {
     /// The payload path of the cost, for tasks submitted without one.
     pub cost: Option<String>,
     /// `aging`: a point of priority is a minute's head start; `strict`: the highest first.
-    pub priority: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub priority: Word,
     /// Until when unique keys are held: `removed` or `end`.
-    pub key_until: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub key_until: Word,
     /// Rate limits of the queue; all of them apply.
     pub rate: Vec<RateView>,
     /// Rate limits of each limit key.
@@ -101,12 +104,13 @@ impl QueueView {
 }
 
 /// A subscriber of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubscriberView {
     pub name: String,
     /// The outcomes that are stored for it until it has handled them: `completed`, `failed`, `retry`.
-    pub wants: Vec<&'static str>,
+    #[serde(deserialize_with = "word::read_list")]
+    pub wants: Vec<Word>,
 }
 
 impl From<(&str, OutboxFilter)> for SubscriberView {
@@ -117,7 +121,7 @@ impl From<(&str, OutboxFilter)> for SubscriberView {
 }
 
 /// A rate limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateView {
     /// The number of tasks, or their total cost.
@@ -135,7 +139,7 @@ impl From<&Rate> for RateView {
 }
 
 /// When a breaker opens, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerRule {
     /// The number of failures in a row that opens it.
@@ -148,7 +152,8 @@ pub struct BreakerRule {
     /// How long it stays open before one task may try.
     pub reset_ms: i64,
     /// `queue`: one breaker for the queue; `key`: one for each limit key.
-    pub per: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub per: Word,
 }
 
 impl BreakerRule {
@@ -181,11 +186,12 @@ impl BreakerRule {
 }
 
 /// The state of a breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerStateView {
     /// `closed`, `open`, or `half_open`: one task is trying.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
 }
@@ -201,7 +207,7 @@ impl From<BreakerState> for BreakerStateView {
 }
 
 /// A breaker of a queue, of one of its limit keys, or around a call of handlers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BreakerView {
     /// `null` for a breaker around a call.
@@ -209,7 +215,8 @@ pub struct BreakerView {
     /// The limit key; `null` for the queue's breaker, or for the rule of all its keys.
     pub key: Option<String>,
     /// `closed`, `open` or `half_open`; `null` if each key has its own.
-    pub state: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub state: Option<Word>,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
     /// When it opens automatically; `null`: only by hand, or as the handler says.
@@ -267,12 +274,13 @@ impl BreakerView {
 }
 
 /// A throttled limit key.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyView {
     pub key: String,
     /// `rate_limited` or `breaker_open`.
-    pub waits_for: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub waits_for: Word,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
     /// Nothing starts before this time, because a service answered "too many requests".
@@ -294,14 +302,15 @@ impl From<&KeyRecord> for KeyView {
 }
 
 /// A throttled queue or limit key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ThrottleView {
     pub queue: String,
     /// The limit key; `null` if the whole queue is throttled.
     pub key: Option<String>,
     /// `rate_limited`, `usage_limit`, `breaker_open`, `concurrency`, `budget` or `paused`.
-    pub waits_for: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub waits_for: Word,
     /// `null` if it must be ended by hand.
     pub until: Option<TimeView>,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// A file left by an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,11 +42,12 @@ pub struct AttemptRemains {
 }
 
 /// A change of a task's state, other than by a plain start or success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TransitionView {
     pub at: TimeView,
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// The reason of the state, or the class of a failure.
     pub why: String,
     /// When the next attempt may start.

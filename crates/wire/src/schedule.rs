@@ -3,24 +3,28 @@
 use ostler_core::{Timestamp, millis};
 use ostler_schedule::ScheduleSpec;
 use ostler_store::schedules::{Activity, ScheduleRecord, TaskTemplate};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::json::Json;
+use crate::json::{Json, in_two_parts};
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleView {
     pub name: String,
     /// `active`, `paused`, or `over` when no run is left.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// When it runs: `cron`, `every_ms` or `at`.
     #[serde(flatten)]
     pub when: RecurrenceView,
     /// What happens when a run is due and the previous one has not finished: `skip`, `queue` or `replace`.
-    pub overlap: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub overlap: Word,
     /// What happens with runs that were missed while no node was up: `skip`, `one` or `all`.
-    pub missed: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub missed: Word,
     /// The time of the next run; `null` while it is paused.
     pub next_at: Option<TimeView>,
     /// When its last run was enqueued.
@@ -32,7 +36,7 @@ pub struct ScheduleView {
 }
 
 /// When a schedule runs. All are `null` if another version wrote a recurrence that this one cannot read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecurrenceView {
     /// A cron expression.
@@ -46,7 +50,7 @@ pub struct RecurrenceView {
 }
 
 /// The task that each run of a schedule enqueues.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunView {
     pub queue: String,
@@ -70,8 +74,19 @@ pub struct ScheduleDetail {
     pub upcoming: Vec<TimeView>,
 }
 
+impl<'de> Deserialize<'de> for ScheduleDetail {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Rest {
+            upcoming: Vec<TimeView>,
+        }
+        let (schedule, Rest { upcoming }) = in_two_parts(from)?;
+        Ok(Self { schedule, upcoming })
+    }
+}
+
 /// The result of an action on a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleActionView {
     pub schedule: String,
@@ -83,7 +98,7 @@ pub struct ScheduleActionView {
 }
 
 /// What was done to a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleResult {

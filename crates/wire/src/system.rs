@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use ostler_core::{SessionId, Timestamp, WorkerState};
 use ostler_store::views::{Counts, GoneWorker, Liveness, NodeRecord, Survey, WorkerRecord};
 use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
 use crate::limits::ThrottleView;
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// Statistics of a store or of one queue.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
     /// Tasks by state. Finished tasks count from the creation of the store, until they are replayed.
@@ -51,7 +52,7 @@ impl StatsView {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskCounts {
     /// Waiting, for any reason.
@@ -74,7 +75,7 @@ impl From<Counts> for TaskCounts {
 }
 
 /// Counters since the store was created. Replays, drops and pruning do not reduce them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalsView {
     /// Tasks enqueued.
@@ -101,7 +102,7 @@ impl From<Totals> for TotalsView {
 }
 
 /// Workers by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerCountsView {
     pub total: u64,
@@ -117,7 +118,7 @@ impl From<WorkerCounts> for WorkerCountsView {
 }
 
 /// Durations of the last attempts of a kind, or of all kinds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KindStatsView {
     /// The number of attempts measured.
@@ -138,7 +139,7 @@ impl From<KindStats> for KindStatsView {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerView {
     /// Never reused.
@@ -149,9 +150,12 @@ pub struct WorkerView {
     pub pool: String,
     /// The process id, if the worker is a process of its own.
     pub pid: Option<u32>,
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     pub memory_bytes: Option<u64>,
     pub uptime_s: u64,
+    /// When it was started.
+    pub started_at: TimeView,
     /// Attempts that succeeded.
     pub done: u64,
     /// Attempts that failed.
@@ -185,6 +189,7 @@ impl WorkerView {
             state: worker.state.name(),
             memory_bytes: worker.memory_bytes,
             uptime_s: now.since(worker.started_at).as_secs(),
+            started_at: worker.started_at.into(),
             done: worker.done,
             failed: worker.failed,
             // The start of a short attempt may not be written.
@@ -198,7 +203,7 @@ impl WorkerView {
 }
 
 /// The last record of a worker that is gone.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoneWorkerView {
     /// Never reused.
@@ -212,14 +217,16 @@ pub struct GoneWorkerView {
     /// The process id that it had, if it was a process of its own.
     pub pid: Option<u32>,
     /// Its last state.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     pub started_at: TimeView,
     /// Attempts that succeeded.
     pub done: u64,
     /// Attempts that failed.
     pub failed: u64,
     /// `closed`, or `node_died`: its numbers are those of the last report.
-    pub end: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub end: Word,
     pub gone_at: TimeView,
 }
 
@@ -243,7 +250,7 @@ impl From<&GoneWorker> for GoneWorkerView {
     }
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// The id of this session of the node.
@@ -254,7 +261,8 @@ pub struct NodeView {
     pub pid: u32,
     pub version: String,
     /// `alive` or `overdue`.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// When the session started.
     pub joined_at: TimeView,
     pub pools: Vec<PoolView>,
@@ -298,7 +306,7 @@ impl NodeView {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolView {
     pub name: String,
@@ -306,11 +314,12 @@ pub struct PoolView {
 }
 
 /// The line that `up` prints once the node is ready.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadyEvent {
     /// Always `ready`.
-    pub event: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub event: Word,
     pub node: String,
     /// The address that the HTTP API listens on; `null`: there is none.
     pub listen: Option<String>,
@@ -324,18 +333,19 @@ impl ReadyEvent {
 }
 
 /// A finding of `doctor`: a problem, or something worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FindingView {
     /// For programs; never changes.
-    pub code: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub code: Word,
     pub severity: Severity,
     pub sentence: String,
     pub advice: String,
 }
 
 /// How bad a finding is. The worst has the lowest order, so that it is listed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {

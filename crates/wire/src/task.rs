@@ -7,17 +7,18 @@ use ostler_core::{
     TaskId, millis,
 };
 use ostler_store::views::TaskDetail;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::dead::PostMortem;
 use crate::event::UsageView;
-use crate::json::Json;
+use crate::json::{Json, in_two_parts};
 use crate::limits::ThrottleView;
 use crate::remains::{AttemptRemains, FileView, TransitionView};
 use crate::time::TimeView;
+use crate::word::{self, Word};
 
 /// The output of `submit`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Submitted {
     /// The task's id; if the unique key was taken, the id of the task that has it.
@@ -26,7 +27,7 @@ pub struct Submitted {
 }
 
 /// What became of a submitted task, or why nothing was enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SubmitResult {
@@ -65,7 +66,7 @@ impl Submitted {
 }
 
 /// A line of the output of `submit --jsonl`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubmittedLine {
     /// The number of the line, from 1.
@@ -83,7 +84,7 @@ impl SubmittedLine {
 }
 
 /// A task in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Never changes.
@@ -91,9 +92,11 @@ pub struct Summary {
     pub queue: String,
     pub kind: String,
     /// `queued`, `claimed`, `running`, `completed`, `failed` or `cancelled`.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     /// What the task waits for while it is queued.
-    pub waits_for: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub waits_for: Option<Word>,
     /// From -100 to 100; each point is a minute's head start.
     pub priority: i64,
     /// Attempts started.
@@ -105,15 +108,21 @@ pub struct Summary {
     /// When it was enqueued.
     pub created_at: TimeView,
     pub key: Option<String>,
+    /// When it ended.
+    pub finished_at: Option<TimeView>,
+    /// Why it was ended, in one word: of failed and cancelled tasks.
+    #[serde(deserialize_with = "word::read_option")]
+    pub ended_by: Option<Word>,
     /// The last failure, or why the task was ended. Lists leave out its details.
     pub error: Option<ErrorView>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorView {
     /// The error class.
-    pub class: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub class: Word,
     /// One sentence.
     pub message: String,
     pub details: Option<String>,
@@ -125,7 +134,7 @@ pub struct ErrorView {
 }
 
 /// A task with everything but its events.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Detail {
     #[serde(flatten)]
@@ -144,6 +153,10 @@ pub struct Detail {
     pub rules: PolicyView,
     /// Worker crashes while running it.
     pub crashes: u32,
+    /// Nodes that died while running it.
+    pub node_deaths: u32,
+    /// Its working folder, if it was submitted with one.
+    pub folder: Option<String>,
     /// When a cancellation was requested while a node held the task.
     pub cancel_requested_at: Option<TimeView>,
     /// The node that holds the task.
@@ -167,13 +180,13 @@ pub struct ShownTask {
     #[serde(flatten)]
     pub detail: Detail,
     /// Why it is not retried, in one word; `null` unless it has failed for good. Dead letters have the same field.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Word>,
     /// The newest changes of its state, other than by a plain start or success, the oldest of them first. Its log has all.
     pub transitions: Vec<TransitionView>,
 }
 
 /// Retry and timeout settings of a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyView {
     /// The maximum number of attempts.
@@ -181,7 +194,8 @@ pub struct PolicyView {
     /// The timeout of one attempt.
     pub timeout_ms: Option<i64>,
     /// How delays between attempts grow: `fixed`, `linear` or `exponential`.
-    pub backoff: Option<&'static str>,
+    #[serde(deserialize_with = "word::read_option")]
+    pub backoff: Option<Word>,
     /// The first delay.
     pub base_ms: Option<i64>,
     /// The longest delay.
@@ -201,7 +215,7 @@ impl From<&Overrides> for PolicyView {
 }
 
 /// A node's lease on a task.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeaseView {
     pub node: String,
@@ -209,7 +223,7 @@ pub struct LeaseView {
     pub token: u64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptView {
     /// Counted from 1.
@@ -219,7 +233,8 @@ pub struct AttemptView {
     pub worker: String,
     pub node: String,
     /// `running`, `completed`, `failed`, `cancelled`, `handed_back` or `node_died`.
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     pub started_at: TimeView,
     pub finished_at: Option<TimeView>,
     pub duration_ms: Option<i64>,
@@ -243,14 +258,28 @@ pub struct AttemptView {
 }
 
 /// The output of `submit --wait`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Waited {
     pub id: String,
-    pub state: &'static str,
+    #[serde(deserialize_with = "word::read")]
+    pub state: Word,
     pub output: Option<Json>,
     /// Why the task did not complete.
     pub error: Option<ErrorView>,
+}
+
+impl<'de> Deserialize<'de> for ShownTask {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Rest {
+            #[serde(deserialize_with = "word::read_option")]
+            reason: Option<Word>,
+            transitions: Vec<TransitionView>,
+        }
+        let (detail, Rest { reason, transitions }) = in_two_parts(from)?;
+        Ok(Self { detail, reason, transitions })
+    }
 }
 
 impl From<&Task> for Summary {
@@ -262,6 +291,12 @@ impl From<&Task> for Summary {
             | State::Completed { .. }
             | State::Failed { .. }
             | State::Cancelled { .. } => (None, None),
+        };
+        let (finished_at, ended_by) = match task.state {
+            State::Completed { finished_at } => (Some(finished_at.into()), None),
+            State::Failed { finished_at, reason } => (Some(finished_at.into()), Some(reason.name())),
+            State::Cancelled { finished_at, reason } => (Some(finished_at.into()), Some(reason.name())),
+            State::Queued { .. } | State::Claimed { .. } | State::Running { .. } => (None, None),
         };
         Self {
             id: task.id.to_string(),
@@ -275,6 +310,8 @@ impl From<&Task> for Summary {
             run_at,
             created_at: task.created_at.into(),
             key: task.unique_key.clone(),
+            finished_at,
+            ended_by,
             error: ErrorView::of(task).map(|trouble| ErrorView { details: None, ..trouble }),
         }
     }
@@ -304,6 +341,8 @@ impl Detail {
             deadline: task.deadline.map(TimeView::from),
             rules: PolicyView::from(&task.overrides),
             crashes: task.crashes,
+            node_deaths: task.node_deaths,
+            folder: task.folder.clone(),
             cancel_requested_at: task.cancel_requested_at.map(TimeView::from),
             lease: holder(&task.state).map(|node| LeaseView { node: node.to_string(), token: task.token }),
             first_failure: task.first_failure_at.map(TimeView::from),

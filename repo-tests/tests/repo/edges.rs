@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// The library includes everything except the server and the program.
-const LIBRARY: [&str; 13] = [
+const LIBRARY: [&str; 14] = [
     "ostler-core",
     "ostler-store",
     "ostler-schedule",
@@ -64,6 +64,8 @@ const LIBRARY: [&str; 13] = [
     "ostler-agent",
     "ostler-isolate",
     "ostler-runtime",
+    // What a node answers to a client.
+    "ostler-wire",
 ];
 
 /// The program depends on everything that is shipped.

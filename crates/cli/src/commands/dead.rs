@@ -6,6 +6,7 @@ use ostler_ops::act::Act;
 use ostler_ops::tasks;
 use ostler_store::calls::{Replay, StepsOnReplay};
 use ostler_store::{Clock as _, SystemClock};
+use ostler_wire::task::Summary;
 
 use super::selection::Chosen;
 use super::{Console, list, payload, task_name};
@@ -21,16 +22,15 @@ pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) 
         Format::Json => tasks::letters(store.as_ref(), &found).await?,
         Format::People => Vec::new(),
     };
-    list::print(console, &found, &letters)
+    let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
+    list::print(console, found.next.map(|next| next.to_string()).as_deref(), &summaries, &letters)
 }
 
 pub(super) async fn show(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let which = task_name::of_one(store.as_ref(), one).await?;
     let letter = tasks::show_letter(store.as_ref(), &which).await?;
-    console.out.answer(&letter.view, |looks| {
-        print::show(&letter.record, &letter.view.detail, SystemClock.now(), looks)
-    })?;
+    console.out.answer(&letter.view, |looks| print::show(&letter.view.detail, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

@@ -60,7 +60,7 @@ async fn contained(containment: Containment) -> Result<Contained, String> {
     Ok(contained)
 }
 
-fn text(findings: &[FindingView]) -> String {
+pub(super) fn text(findings: &[FindingView]) -> String {
     if findings.is_empty() {
         return "no problems found\n".to_owned();
     }

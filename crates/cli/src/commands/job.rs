@@ -93,7 +93,7 @@ async fn hint(store: &dyn Store, id: JobId) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn done(console: &Console, answer: &JobActionView) -> anyhow::Result<()> {
+pub(super) fn done(console: &Console, answer: &JobActionView) -> anyhow::Result<()> {
     console.out.answer(answer, |_| {
         let what = if answer.tasks == 1 { "task" } else { "tasks" };
         format!("{}: {} {what} of {}\n", answer.done.name(), answer.tasks, answer.id)

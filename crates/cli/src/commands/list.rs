@@ -18,7 +18,7 @@ pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = page(store.as_ref(), filters, part).await?;
     let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
-    print(console, &found, &summaries)
+    print(console, found.next.map(|next| next.to_string()).as_deref(), &summaries, &summaries)
 }
 
 /// Reads the requested page.
@@ -29,9 +29,14 @@ pub(super) async fn page(store: &dyn Store, filters: &Filters, part: &PageArgs) 
 }
 
 /// Prints a page; `views` is its JSON form.
-pub(super) fn print<T: Serialize>(console: &Console, found: &Page, views: &[T]) -> anyhow::Result<Code> {
-    console.out.answer(&views, |looks| print::list(&found.tasks, SystemClock.now(), looks))?;
-    if let Some(cursor) = found.next {
+pub(super) fn print<T: Serialize>(
+    console: &Console,
+    next: Option<&str>,
+    tasks: &[Summary],
+    views: &[T],
+) -> anyhow::Result<Code> {
+    console.out.answer(&views, |looks| print::list(tasks, SystemClock.now(), looks))?;
+    if let Some(cursor) = next {
         // To standard error, so that standard output is only JSON.
         let _ = writeln!(std::io::stderr(), "more: --cursor {cursor}");
     }

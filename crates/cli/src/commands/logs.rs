@@ -1,12 +1,10 @@
 //! `ostler logs`: prints the log of a task, and follows it.
 
-use ostler_core::EventKind;
 use ostler_ops::logs::{LogPage, LogTail};
 use ostler_ops::tasks;
 use ostler_store::Store;
-use ostler_store::events::Event;
 use ostler_store::views::TaskDetail;
-use ostler_wire::event::{EventView, line};
+use ostler_wire::event::EventView;
 use ostler_wire::transcript_page;
 
 use super::{Console, task_name};
@@ -28,7 +26,10 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
     let mut lines = Lines::default();
     loop {
         match tail.next(store.as_ref()).await? {
-            LogPage::Events(events) => print(console, &events, &mut lines)?,
+            LogPage::Events(events) => {
+                let views: Vec<EventView> = events.iter().map(EventView::from).collect();
+                print(console, &views, &mut lines)?;
+            }
             LogPage::UpToDate if logs.follow => {
                 changes.wait().await;
             }
@@ -67,7 +68,7 @@ async fn page(
 
 /// Whether the last output ended its line: pieces of standard output may not.
 #[derive(Clone, Copy, Default)]
-enum Lines {
+pub(super) enum Lines {
     #[default]
     Whole,
     Open,
@@ -75,7 +76,7 @@ enum Lines {
 
 impl Lines {
     /// Ends an open line.
-    fn end(&mut self) -> &'static str {
+    pub(super) fn end(&mut self) -> &'static str {
         match std::mem::take(self) {
             Self::Whole => "",
             Self::Open => "\n",
@@ -83,23 +84,22 @@ impl Lines {
     }
 }
 
-fn print(console: &Console, events: &[Event], lines: &mut Lines) -> anyhow::Result<()> {
-    let views = events.iter().map(EventView::from);
+pub(super) fn print(console: &Console, views: &[EventView], lines: &mut Lines) -> anyhow::Result<()> {
     match console.out.format() {
         Format::Json => {
-            let lines: Result<Vec<String>, _> = views.map(|view| serde_json::to_string(&view)).collect();
+            let lines: Result<Vec<String>, _> = views.iter().map(serde_json::to_string).collect();
             Ok(console.out.json_line(&lines?.join("\n"))?)
         }
         Format::People => {
             let mut text = String::new();
-            for (event, view) in events.iter().zip(views) {
-                if event.body.kind() == EventKind::Stdout {
+            for view in views {
+                if view.is_stdout() {
                     text.push_str(&view.data);
                     *lines = if view.data.ends_with('\n') { Lines::Whole } else { Lines::Open };
                     continue;
                 }
                 text.push_str(lines.end());
-                text.push_str(&line(&event.body));
+                text.push_str(&view.line());
                 text.push('\n');
             }
             Ok(console.out.task_text(&text)?)

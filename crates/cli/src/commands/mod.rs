@@ -25,6 +25,7 @@ mod payload;
 mod queue;
 mod queues;
 mod recycle;
+mod remote;
 mod resize;
 mod retry;
 mod run;
@@ -41,6 +42,7 @@ mod workers;
 
 use std::future::Future;
 
+use ostler::RemoteClient;
 use ostler_ops::overview::JobQueues;
 use ostler_store::calls::StepsOnReplay;
 
@@ -52,8 +54,12 @@ use crate::demo;
 use crate::exit::Code;
 use crate::print::{Format, Out};
 use crate::store_location::StoreLocation;
+use crate::up::token_file;
 
 pub(crate) use up::machine;
+
+/// The environment variable with the address of a node.
+const SERVER_VARIABLE: &str = "OSTLER_SERVER";
 
 /// What every command needs: which store, and where to print.
 struct Console {
@@ -65,6 +71,24 @@ impl Console {
     fn new(globals: Globals) -> Self {
         let format = if globals.json { Format::Json } else { Format::People };
         Self { globals, out: Out::new(format) }
+    }
+
+    /// The node to ask, if one is named: by `--server`, or by `OSTLER_SERVER` unless there is a `--store`.
+    fn node(&self) -> anyhow::Result<Option<RemoteClient>> {
+        let here = || {
+            std::env::var(SERVER_VARIABLE).ok().filter(|url| !url.is_empty() && self.globals.store.is_none())
+        };
+        let Some(url) = self.globals.server.clone().or_else(here) else { return Ok(None) };
+        let node = ostler::connect(&url)?;
+        if std::env::var_os("OSTLER_TOKEN").is_some_and(|token| !token.is_empty()) {
+            return Ok(Some(node));
+        }
+        // On the machine of the node, the file beside the store that a command would use has the token.
+        let file = self.place().and_then(|place| token_file(place.url()));
+        match file {
+            Ok(file) if file.is_file() => Ok(Some(node.with_token_file(file)?)),
+            Ok(_) | Err(_) => Ok(Some(node)),
+        }
     }
 
     /// The store of this command.
@@ -88,6 +112,9 @@ impl Console {
 pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
     survive_file_size_limit()?;
     let console = Console::new(args.globals);
+    if let Some(node) = console.node()? {
+        return block_on(remote::run(&console, &node, args.command));
+    }
     match args.command {
         Command::Demo => demo::run().map(|()| Code::Done),
         Command::DemoWorker { path, name } => demo::run_worker(&path, &name).map(|()| Code::Done),

@@ -11,7 +11,7 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let overview = Overview::take(store.as_ref()).await?;
-    let (nodes, views) = (&overview.survey.nodes, overview.nodes());
-    console.out.answer(&views, |looks| print::nodes(nodes, &views, SystemClock.now(), looks))?;
+    let views = overview.nodes();
+    console.out.answer(&views, |looks| print::nodes(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

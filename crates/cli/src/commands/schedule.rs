@@ -29,7 +29,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let records = store.schedules().await?;
     let views: Vec<ScheduleView> = records.iter().map(ScheduleView::from).collect();
-    console.out.answer(&views, |looks| print::schedules(&records, SystemClock.now(), looks))?;
+    console.out.answer(&views, |looks| print::schedules(&views, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

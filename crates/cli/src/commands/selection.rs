@@ -8,7 +8,7 @@ use ostler_core::StateName;
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::{SelectedBy, Selector};
 use ostler_store::Store;
-use ostler_wire::action::{ActionResult, ActionView};
+use ostler_wire::action::{ActionResult, ActionView, BulkProgress};
 
 use super::{Console, task_name};
 use crate::args::Select;
@@ -35,6 +35,22 @@ impl Chosen {
         Ok(Self { selector, asks: if select.yes { Asks::Nothing } else { Asks::First } })
     }
 
+    pub(super) const fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Asks before a filter acts, unless `--yes` was given.
+    pub(super) async fn ask(&self, verb: &'static str, tasks: usize) -> anyhow::Result<Approval> {
+        let mut operator = Terminal { verb, asks: self.asks, fault: None };
+        if let Asks::First = self.asks
+            && !can_ask()
+        {
+            return Err(cannot_ask(verb));
+        }
+        let answer = operator.approve(tasks).await;
+        operator.fault.map_or(Ok(answer), |fault| Err(fault.into()))
+    }
+
     /// Whether a single task was named.
     pub(super) fn is_one(&self) -> bool {
         matches!(&self.selector, Selector::Named(names) if names.len() == 1)
@@ -49,11 +65,7 @@ impl Chosen {
     ) -> anyhow::Result<Code> {
         let mut operator = match (&self.selector, self.asks) {
             (Selector::Matching(_), Asks::First) if !can_ask() => {
-                let sentence = format!(
-                    "not a terminal, so there is no way to ask; add --yes to {} all matching tasks",
-                    verb(what)
-                );
-                return Err(refused(Code::BadInput, sentence));
+                return Err(cannot_ask(verb(what)));
             }
             (_, asks) => Terminal { verb: verb(what), asks, fault: None },
         };
@@ -78,6 +90,12 @@ const fn verb(act: &Act<'_>) -> &'static str {
         Act::Copy { .. } => "enqueue a copy of",
         Act::DropLetters => "remove",
     }
+}
+
+fn cannot_ask(verb: &str) -> anyhow::Error {
+    let sentence =
+        format!("not a terminal, so there is no way to ask; add --yes to {verb} all matching tasks");
+    refused(Code::BadInput, sentence)
 }
 
 fn can_ask() -> bool {
@@ -119,8 +137,17 @@ fn ask(question: &str) -> io::Result<Approval> {
     Ok(if matches!(line.trim(), "y" | "Y" | "yes") { Approval::GoOn } else { Approval::Stop })
 }
 
+/// Reports what a node did to all tasks that match. It counts, and does not name them.
+pub(super) fn report_sum(console: &Console, done: &BulkProgress) -> anyhow::Result<Code> {
+    match console.out.format() {
+        Format::Json => console.out.json(done)?,
+        Format::People => console.out.line(&summed(&done.results))?,
+    }
+    Ok(Code::Done)
+}
+
 /// Reports what was done.
-fn report(console: &Console, by: SelectedBy, answers: &[ActionView]) -> anyhow::Result<Code> {
+pub(super) fn report(console: &Console, by: SelectedBy, answers: &[ActionView]) -> anyhow::Result<Code> {
     match (console.out.format(), by) {
         (Format::Json, _) => console.out.json(&answers)?,
         (Format::People, SelectedBy::Filter) => console.out.line(&sum(answers))?,
@@ -189,15 +216,20 @@ const fn phrase(result: ActionResult) -> &'static str {
 
 /// Counts the tasks by result.
 fn sum(answers: &[ActionView]) -> String {
-    let mut counts: BTreeMap<ActionResult, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<ActionResult, u64> = BTreeMap::new();
     for answer in answers {
         *counts.entry(answer.result).or_default() += 1;
     }
+    summed(&counts)
+}
+
+fn summed(counts: &BTreeMap<ActionResult, u64>) -> String {
     let parts: Vec<String> = counts.iter().map(|(did, count)| format!("{count} {}", phrase(*did))).collect();
     if parts.is_empty() {
         "no tasks match".to_owned()
     } else {
-        format!("{}: {}", count(answers.len()), parts.join(", "))
+        let all = usize::try_from(counts.values().sum::<u64>()).unwrap_or(usize::MAX);
+        format!("{}: {}", count(all), parts.join(", "))
     }
 }
 

@@ -12,8 +12,6 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console, one: &One) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let shown = tasks::show(store.as_ref(), &task_name::of_one(store.as_ref(), one).await?).await?;
-    console.out.answer(&shown.view, |looks| {
-        print::show(&shown.record, &shown.view.detail, SystemClock.now(), looks)
-    })?;
+    console.out.answer(&shown.view, |looks| print::show(&shown.view.detail, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -12,11 +12,13 @@ pub(super) async fn run(console: &Console, queue: Option<String>, jobs: JobQueue
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let overview = Overview::take(store.as_ref()).await?;
     let stats = overview.stats(queue.as_deref());
-    let mut queues = overview.survey.queues;
-    queues.retain(|record| match &queue {
-        Some(queue) => *queue == record.name,
-        None => jobs.lists(&record.name),
-    });
-    console.out.answer(&stats, |looks| print::stats(&stats, &queues, SystemClock.now(), looks))?;
+    let listed = |name: &String| match &queue {
+        Some(queue) => queue == name,
+        None => jobs.lists(name),
+    };
+    let paused = overview.survey.queues.into_iter().filter(|record| listed(&record.name));
+    let paused: Vec<(String, String)> =
+        paused.filter_map(|record| Some((record.name, record.settings.paused?))).collect();
+    console.out.answer(&stats, |looks| print::stats(&stats, &paused, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_core::{KeyHold, Overrides, StateName, Task, TaskId};
+use ostler_core::{KeyHold, Overrides, StateName, TaskId};
 use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
 use ostler_runtime::Ids;
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::json::Json;
-use ostler_wire::task::{ErrorView, Waited};
+use ostler_wire::task::Waited;
 
 use super::{Console, payload, submit_lines, task_name};
 use crate::args::{Submit, TaskOptions};
@@ -57,7 +57,7 @@ pub(super) async fn wait_for(
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    told(console, &submit::wait(store, id, timeout).await?)
+    told(console, &Waited::from(&submit::wait(store, id, timeout).await?))
 }
 
 pub(super) fn ids() -> anyhow::Result<Ids> {
@@ -65,7 +65,7 @@ pub(super) fn ids() -> anyhow::Result<Ids> {
 }
 
 /// Tells the user if another task was kept. A rejected task is an error.
-fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
+pub(super) fn accepted(console: &Console, answer: SubmitAnswer) -> anyhow::Result<()> {
     match answer {
         SubmitAnswer::Created(_) => {}
         SubmitAnswer::SameId(_) => say("a task with this id already exists and was not changed"),
@@ -89,7 +89,7 @@ pub(super) fn rejected(holder: TaskId) -> anyhow::Error {
 }
 
 /// The submission as described by the options.
-fn request(
+pub(super) fn request(
     queue: String,
     kind: String,
     payload: String,
@@ -129,19 +129,17 @@ pub(super) fn folder(given: &Path) -> anyhow::Result<String> {
 }
 
 /// Prints the outcome.
-fn told(console: &Console, task: &Task) -> anyhow::Result<Code> {
-    let completed = task.state.name() == StateName::Completed;
+pub(super) fn told(console: &Console, task: &Waited) -> anyhow::Result<Code> {
+    let completed = task.state == StateName::Completed.name();
     if console.out.format() == Format::Json {
-        console.out.json(&Waited::from(task))?;
+        console.out.json(task)?;
     } else if completed {
-        console
-            .out
-            .json_line(task.output.as_deref().map(Json::from_text).as_ref().map_or("null", Json::as_str))?;
+        console.out.json_line(task.output.as_ref().map_or("null", Json::as_str))?;
     }
     if completed {
         return Ok(Code::Done);
     }
     let why =
-        ErrorView::of(task).map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
-    Err(refused(Code::WorkFailed, format!("{} {}{why}", task.id, task.state.name().name())))
+        task.error.as_ref().map(|trouble| format!(": {}", visible(&trouble.message))).unwrap_or_default();
+    Err(refused(Code::WorkFailed, format!("{} {}{why}", task.id, task.state)))
 }

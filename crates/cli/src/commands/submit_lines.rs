@@ -6,20 +6,23 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ostler::RemoteClient;
 use ostler_core::TaskId;
 use ostler_ops::OpsError;
 use ostler_ops::input::submit_request;
-use ostler_ops::submit::{BatchError, NotEnqueued, SubmitAnswer, SubmitRequest, line_view, submit_batch};
+use ostler_ops::submit::{BatchError, SubmitAnswer, SubmitRequest, line_view, submit_batch};
 use ostler_runtime::Ids;
 use ostler_store::{Bounds, Clock as _, MAX_AFTER_IN_CALL, MAX_BATCH, Store, SystemClock};
-use ostler_wire::task::SubmitResult;
+use ostler_wire::task::{SubmitResult, SubmittedLine};
 
+use super::remote::submit as remote;
 use super::{Console, payload, submit, task_name};
 use crate::args::task_line;
 use crate::exit::{Code, code_of, refused, say, sentence};
 use crate::print::Format;
-use crate::store_location::IfMissing;
+use crate::store_location::{IfMissing, StoreLocation};
 
 /// Bytes of the lines of one batch, unless a single line has more.
 const MAX_BATCH_BYTES: usize = 16 << 20;
@@ -35,11 +38,31 @@ pub(super) async fn run(
     kind: Option<String>,
 ) -> anyhow::Result<Code> {
     let place = console.place()?;
-    let (ids, bounds) = (submit::ids()?, place.bounds());
+    run_on(console, Target::Place(place), file, queue, kind).await
+}
+
+/// Where the tasks go.
+pub(super) enum Target {
+    Place(StoreLocation),
+    Store(Arc<dyn Store>),
+    Node(RemoteClient),
+}
+
+pub(super) async fn run_on(
+    console: &Console,
+    mut target: Target,
+    file: PathBuf,
+    queue: Option<String>,
+    kind: Option<String>,
+) -> anyhow::Result<Code> {
+    let bounds = match &target {
+        Target::Place(place) => place.bounds(),
+        Target::Store(_) | Target::Node(_) => Bounds::default(),
+    };
+    let ids = submit::ids()?;
     let input = open(&file)?;
     let mut reader = LineReader { input, file, number: 0, ahead: None, queue, kind, ids, bounds };
     let mut total = Total::default();
-    let mut store = None;
     loop {
         // Standard input may be a terminal, and the user may interrupt.
         let (back, batch) = tokio::task::spawn_blocking(move || {
@@ -53,11 +76,10 @@ pub(super) async fn run(
             break;
         }
         // Opened when there is something to store: a file that is wrong from the start creates no store.
-        let store = match &store {
-            Some(store) => store,
-            None => store.insert(place.open(IfMissing::Make).await?),
-        };
-        if enqueue(console, store.as_ref(), batch, &mut total).await? == Next::Stop {
+        if let Target::Place(place) = &target {
+            target = Target::Store(place.open(IfMissing::Make).await?);
+        }
+        if enqueue(console, &target, batch, &mut total).await? == Next::Stop {
             break;
         }
     }
@@ -170,16 +192,48 @@ enum Next {
 /// Stores a batch, and prints what became of its lines.
 async fn enqueue(
     console: &Console,
-    store: &dyn Store,
+    target: &Target,
     batch: Vec<NumberedRequest>,
     total: &mut Total,
 ) -> anyhow::Result<Next> {
-    let (mut lines, mut requests) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-    for NumberedRequest { line, mut request } in batch {
-        let after = task_name::all_whole(store, request.after).await;
-        request.after = after.map_err(|error| total.before(&at_line(line, &error)))?;
-        lines.push(line);
-        requests.push(request);
+    let (lines, requests): (Vec<u64>, Vec<SubmitRequest>) =
+        batch.into_iter().map(|NumberedRequest { line, request }| (line, request)).unzip();
+    let answers = match target {
+        Target::Store(store) => stored(store.as_ref(), &lines, requests, total).await?,
+        Target::Node(node) => {
+            remote::batch(node, &lines, &requests).await.map_err(|error| total.before(&error))?
+        }
+        Target::Place(_) => unreachable!("it is opened before the first batch"),
+    };
+    let mut next = Next::Continue;
+    for (view, refused) in answers {
+        if view.result == SubmitResult::QueueFull {
+            // The next lines would find it full, too.
+            next = Next::Stop;
+        }
+        match (console.out.format(), &view.id) {
+            (Format::Json, _) => console.out.json(&view)?,
+            (Format::People, Some(id)) if refused.is_none() => console.out.line(id)?,
+            (Format::People, _) => {}
+        }
+        match refused {
+            None => *total.stored.entry(view.result).or_default() += 1,
+            Some(error) => total.refuse(view.line, &error),
+        }
+    }
+    Ok(next)
+}
+
+/// Stores a batch, and returns what became of each line, with why nothing was enqueued.
+async fn stored(
+    store: &dyn Store,
+    lines: &[u64],
+    mut requests: Vec<SubmitRequest>,
+    total: &Total,
+) -> anyhow::Result<Vec<(SubmittedLine, Option<anyhow::Error>)>> {
+    for (line, request) in lines.iter().zip(&mut requests) {
+        let after = task_name::all_whole(store, std::mem::take(&mut request.after)).await;
+        request.after = after.map_err(|error| total.before(&at_line(*line, &error)))?;
     }
     let answers = submit_batch(store, &requests).await.map_err(|error| match error {
         BatchError::Request(place, error) => total.before(&at_line(lines[place], &error.into())),
@@ -189,9 +243,8 @@ async fn enqueue(
             refused(code_of(&error), format!("{}; this batch was stored", sentence(&error)))
         }
     })?;
-    let mut next = Next::Continue;
-    for (line, answer) in lines.into_iter().zip(answers) {
-        let view = line_view(line, &answer);
+    let told = lines.iter().zip(answers).map(|(line, answer)| {
+        let view = line_view(*line, &answer);
         let refused = match answer {
             Ok(SubmitAnswer::Rejected(holder)) => Some(submit::rejected(holder)),
             Ok(
@@ -200,25 +253,11 @@ async fn enqueue(
                 | SubmitAnswer::SameKey(_)
                 | SubmitAnswer::Replaced(_),
             ) => None,
-            Err(why) => {
-                if let NotEnqueued::QueueFull { .. } = why {
-                    // The next lines would find it full, too.
-                    next = Next::Stop;
-                }
-                Some(OpsError::from(why).into())
-            }
+            Err(why) => Some(OpsError::from(why).into()),
         };
-        match (console.out.format(), &view.id) {
-            (Format::Json, _) => console.out.json(&view)?,
-            (Format::People, Some(id)) if refused.is_none() => console.out.line(id)?,
-            (Format::People, _) => {}
-        }
-        match refused {
-            None => *total.stored.entry(view.result).or_default() += 1,
-            Some(error) => total.refuse(line, &error),
-        }
-    }
-    Ok(next)
+        (view, refused)
+    });
+    Ok(told.collect())
 }
 
 fn at_line(line: u64, error: &anyhow::Error) -> anyhow::Error {

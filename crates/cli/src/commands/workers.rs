@@ -18,6 +18,6 @@ pub(super) async fn run(console: &Console, which: WorkersArgs) -> anyhow::Result
     }
     let (overview, now) = (Overview::take(store.as_ref()).await?, SystemClock.now());
     let views = overview.workers(now);
-    console.out.answer(&views, |looks| print::workers(&views, &overview.survey, now, looks))?;
+    console.out.answer(&views, |looks| print::workers(&views, &overview.nodes(), now, looks))?;
     Ok(Code::Done)
 }

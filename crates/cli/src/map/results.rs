@@ -107,23 +107,42 @@ pub(crate) async fn print(
         out.write_all(csv_line(JobResultView::COLUMNS)?.as_bytes())?;
     }
     while let Some(result) = results.next(store).await? {
-        let row = result.view();
         // Row by row, so that only one is in memory.
-        let text = match form {
-            Form::Jsonl => serde_json::to_string(&row)? + "\n",
-            Form::Csv => {
-                let row = serde_json::to_value(&row)?;
-                csv_line(JobResultView::COLUMNS.map(|column| cell(&row[column])))?
-            }
-        };
-        let shown = match (looks, form) {
-            (Looks::Plain, Form::Jsonl | Form::Csv) => text,
-            (Looks::Terminal | Looks::Colour, Form::Jsonl) => visible_json(&text),
-            (Looks::Terminal | Looks::Colour, Form::Csv) => visible_lines(&text),
-        };
-        out.write_all(shown.as_bytes())?;
+        print_row(&result.view(), form, looks, out)?;
     }
     Ok(out.flush()?)
+}
+
+/// The same for results that a node has returned.
+pub(crate) fn print_views(
+    results: &[JobResultView],
+    form: Form,
+    looks: Looks,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if form == Form::Csv {
+        out.write_all(csv_line(JobResultView::COLUMNS)?.as_bytes())?;
+    }
+    for row in results {
+        print_row(row, form, looks, out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn print_row(row: &JobResultView, form: Form, looks: Looks, out: &mut impl Write) -> anyhow::Result<()> {
+    let text = match form {
+        Form::Jsonl => serde_json::to_string(row)? + "\n",
+        Form::Csv => {
+            let row = serde_json::to_value(row)?;
+            csv_line(JobResultView::COLUMNS.map(|column| cell(&row[column])))?
+        }
+    };
+    let shown = match (looks, form) {
+        (Looks::Plain, Form::Jsonl | Form::Csv) => text,
+        (Looks::Terminal | Looks::Colour, Form::Jsonl) => visible_json(&text),
+        (Looks::Terminal | Looks::Colour, Form::Csv) => visible_lines(&text),
+    };
+    Ok(out.write_all(shown.as_bytes())?)
 }
 
 fn csv_line<T: AsRef<[u8]>>(cells: impl IntoIterator<Item = T>) -> anyhow::Result<String> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ostler_core::Timestamp;
 use ostler_runtime::ScheduleSpec;
 use ostler_store::schedules::ScheduleRecord;
-use ostler_wire::schedule::schedule_state;
+use ostler_wire::schedule::{RecurrenceView, ScheduleView, schedule_state};
 use ostler_wire::time::TimeView;
 
 use super::Looks;
@@ -14,27 +14,39 @@ use super::visible;
 use super::when;
 use crate::config::duration;
 
-pub(crate) fn schedules(records: &[ScheduleRecord], now: Timestamp, looks: Looks) -> String {
-    if records.is_empty() {
+pub(crate) fn schedules(views: &[ScheduleView], now: Timestamp, looks: Looks) -> String {
+    if views.is_empty() {
         return "no schedules yet; \"ostler schedule add\" creates one\n".to_owned();
     }
     let mut table = Table::new(&["NAME", "WHEN", "QUEUE", "KIND", "STATE", "NEXT", "LAST"]);
-    for record in records {
-        let schedule = &record.schedule;
-        let state = schedule_state(record);
-        let paint = if state == "active" { Paint::Good } else { Paint::Faint };
-        let from_now = |moment: Option<Timestamp>| moment.map_or("-".to_owned(), |at| when::from(now, at));
+    for view in views {
+        let paint = if view.state == "active" { Paint::Good } else { Paint::Faint };
+        let from_now =
+            |moment: Option<TimeView>| moment.map_or("-".to_owned(), |at| when::from(now, at.timestamp()));
         table.row(vec![
-            schedule.name.as_str().into(),
-            times(&schedule.spec).into(),
-            schedule.task.queue.as_str().into(),
-            schedule.task.kind.as_str().into(),
-            Cell::painted(state, paint),
-            from_now(record.next_run()).into(),
-            from_now(record.last_at).into(),
+            view.name.as_str().into(),
+            shown_times(&view.when).into(),
+            view.task.queue.as_str().into(),
+            view.task.kind.as_str().into(),
+            Cell::painted(view.state, paint),
+            from_now(view.next_at).into(),
+            from_now(view.last_at).into(),
         ]);
     }
     table.render(looks)
+}
+
+/// The recurrence as users write it.
+fn shown_times(when: &RecurrenceView) -> String {
+    match (&when.cron, when.every_ms, when.at) {
+        (Some(line), _, _) => format!("{line} {}", when.timezone.as_deref().unwrap_or_default()),
+        (None, Some(step), _) => {
+            format!("every {}", duration::show(std::time::Duration::from_millis(step.unsigned_abs())))
+        }
+        (None, None, Some(moment)) => format!("at {moment}"),
+        // Another version may have written it.
+        (None, None, None) => "-".to_owned(),
+    }
 }
 
 pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[TimeView], now: Timestamp) -> String {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use ostler_core::Timestamp;
-use ostler_store::views::{Liveness, NodeRecord, QueueRecord, Survey};
 use ostler_wire::limits::PAUSED;
 use ostler_wire::system::{GoneWorkerView, NodeView, StatsView, WorkerView};
+use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::limits::held_back;
@@ -13,16 +13,13 @@ use super::table::{Cell, Paint, Table};
 use super::visible;
 use super::when;
 
-pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, looks: Looks) -> String {
-    if records.is_empty() {
+pub(crate) fn nodes(views: &[NodeView], now: Timestamp, looks: Looks) -> String {
+    if views.is_empty() {
         return "no node is running\n".to_owned();
     }
     let mut table = Table::new(&["NODE", "NAME", "HOST", "PID", "STATE", "UP", "VERSION", "POOLS"]);
-    for (record, view) in records.iter().zip(views) {
-        let paint = match record.liveness {
-            Liveness::Alive => Paint::Good,
-            Liveness::Overdue => Paint::Bad,
-        };
+    for view in views {
+        let paint = if view.state == "alive" { Paint::Good } else { Paint::Bad };
         let pools = view
             .pools
             .iter()
@@ -33,7 +30,7 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
             view.host.as_deref().unwrap_or("-").into(),
             view.pid.to_string().into(),
             Cell::painted(view.state, paint),
-            when::long(now.since(record.joined_at)).into(),
+            when::long(now.since(view.joined_at.timestamp())).into(),
             view.version.as_str().into(),
             pools.collect::<Vec<_>>().join(", ").into(),
         ]);
@@ -41,7 +38,7 @@ pub(crate) fn nodes(records: &[NodeRecord], views: &[NodeView], now: Timestamp, 
     table.render(looks)
 }
 
-pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, looks: Looks) -> String {
+pub(crate) fn workers(views: &[WorkerView], nodes: &[NodeView], now: Timestamp, looks: Looks) -> String {
     if views.is_empty() {
         return "no node has reported a worker\n".to_owned();
     }
@@ -49,13 +46,12 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
         "WORKER", "NAME", "NODE", "POOL", "PID", "STATE", "MEMORY", "UP", "DONE", "FAILED", "TASK", "FOR",
     ]);
     let name = |id: &str| {
-        let node = survey.nodes.iter().find(|node| node.session.to_string() == id);
+        let node = nodes.iter().find(|node| node.id == id);
         node.map_or_else(|| id.to_owned(), |node| node.name.clone())
     };
     // Whole seconds are for programs: a worker that has just started has a positive uptime.
-    let since = |moment: Timestamp| when::long(now.since(moment));
-    for (view, record) in views.iter().zip(&survey.workers) {
-        let worker = &record.worker;
+    let since = |moment: TimeView| when::long(now.since(moment.timestamp()));
+    for view in views {
         table.row(vec![
             view.id.as_str().into(),
             view.name.as_str().into(),
@@ -66,7 +62,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
             view.memory_bytes
                 .map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)))
                 .into(),
-            since(worker.started_at).into(),
+            since(view.started_at).into(),
             view.done.to_string().into(),
             view.failed.to_string().into(),
             match (&view.task, view.tasks) {
@@ -75,7 +71,7 @@ pub(crate) fn workers(views: &[WorkerView], survey: &Survey, now: Timestamp, loo
                 (None, _) => "-".to_owned(),
             }
             .into(),
-            worker.task.map(|(_, began)| since(began)).unwrap_or_default().into(),
+            view.task_started_at.map(since).unwrap_or_default().into(),
         ]);
     }
     table.render(looks)
@@ -105,7 +101,8 @@ pub(crate) fn gone_workers(views: &[GoneWorkerView], looks: Looks) -> String {
     table.render(looks)
 }
 
-pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, looks: Looks) -> String {
+/// `paused`: paused queues, with their reasons.
+pub(crate) fn stats(stats: &StatsView, paused: &[(String, String)], now: Timestamp, looks: Looks) -> String {
     let tasks = &stats.tasks;
     let mut text = String::new();
     let _ = writeln!(
@@ -128,10 +125,8 @@ pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, l
     let _ = writeln!(text, "waiting    most ever in one queue: {}", stats.queue_high_water);
     let workers = &stats.workers;
     let _ = writeln!(text, "workers    {}: {} idle, {} busy", workers.total, workers.idle, workers.busy);
-    for queue in queues {
-        if let Some(reason) = &queue.settings.paused {
-            let _ = writeln!(text, "paused     {}: {}", visible(&queue.name), visible(reason));
-        }
+    for (queue, reason) in paused {
+        let _ = writeln!(text, "paused     {}: {}", visible(queue), visible(reason));
     }
     // Pauses are printed above, with their reasons.
     for held in stats.held.iter().filter(|held| held.waits_for != PAUSED) {
@@ -161,7 +156,7 @@ pub(crate) fn stats(stats: &StatsView, queues: &[QueueRecord], now: Timestamp, l
 #[cfg(test)]
 mod tests {
     use ostler_core::{Id, SessionId, TaskId, Worker, WorkerId, WorkerState};
-    use ostler_store::views::WorkerRecord;
+    use ostler_store::views::{Survey, WorkerRecord};
 
     use super::*;
 
@@ -184,7 +179,7 @@ mod tests {
         let workers_seen = vec![WorkerRecord { session, worker, tasks: 1, last_seen: at(300) }];
         let survey = Survey { workers: workers_seen, ..Survey::default() };
         let views = WorkerView::all(&survey, now);
-        let shown = workers(&views, &survey, now, Looks::Plain);
+        let shown = workers(&views, &NodeView::all(&survey), now, Looks::Plain);
         let row = shown.lines().nth(1).unwrap_or_default();
         assert!(row.contains(" 900ms ") && row.trim_end().ends_with(" 700ms"), "{shown}");
     }

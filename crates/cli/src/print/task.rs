@@ -1,12 +1,13 @@
 //! Tasks, for people.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use ostler_core::{Attempt, Cost, Ending, FailReason, State, Task, TaskId, Timestamp, cut};
-use ostler_store::views::TaskDetail;
+use ostler_core::{Cost, Ending, ErrorClass, FailReason, Timestamp, cut};
 use ostler_wire::limits::ThrottleView;
-use ostler_wire::task::{Detail, ErrorView};
+use ostler_wire::task::{AttemptView, Detail, ErrorView, Summary};
 use ostler_wire::time::TimeView;
+use ostler_wire::value;
 
 use super::Looks;
 use super::limits::held_back;
@@ -22,110 +23,120 @@ const MAX_PROMPT_BYTES: usize = 200;
 /// The maximum number of bytes of each line.
 const MAX_STDOUT_LINE_BYTES: usize = 1_024;
 
-pub(crate) fn list(tasks: &[Task], now: Timestamp, looks: Looks) -> String {
+pub(crate) fn list(tasks: &[Summary], now: Timestamp, looks: Looks) -> String {
     let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "KEY", "ERROR"]);
     for task in tasks {
-        let name = task.state.name();
-        let error = ErrorView::of(task).map(|trouble| trouble.message).unwrap_or_default();
+        let error = task.error.as_ref().map(|trouble| trouble.message.clone()).unwrap_or_default();
         table.row(vec![
-            task.id.to_string().into(),
+            task.id.as_str().into(),
             task.queue.as_str().into(),
             task.kind.as_str().into(),
-            Cell::painted(stands(task, now), Paint::of(name)),
+            Cell::painted(stands(task, now), paint(task)),
             task.runs.to_string().into(),
-            when::long(now.since(task.created_at)).into(),
-            task.unique_key.as_deref().unwrap_or("-").into(),
+            when::long(now.since(task.created_at.timestamp())).into(),
+            task.key.as_deref().unwrap_or("-").into(),
             error.into(),
         ]);
     }
     table.render(looks)
 }
 
+fn paint(task: &Summary) -> Paint {
+    // A state that only a newer node knows is plain.
+    value::state(task.state).map_or(Paint::Plain, Paint::of)
+}
+
 /// The state, with its reason.
-fn stands(task: &Task, now: Timestamp) -> String {
-    let name = task.state.name().name();
-    match &task.state {
-        State::Queued { why, run_at, .. } if *run_at > now => {
-            format!("{name} ({}, {})", why.name(), when::from(now, *run_at))
+fn stands(task: &Summary, now: Timestamp) -> String {
+    let name = task.state;
+    match (task.waits_for, task.run_at, task.ended_by) {
+        (Some(why), Some(run_at), _) if run_at.timestamp() > now => {
+            format!("{name} ({why}, {})", when::from(now, run_at.timestamp()))
         }
-        State::Queued { why, .. } => format!("{name} ({})", why.name()),
+        (Some(why), _, _) => format!("{name} ({why})"),
         // With a single attempt there was nothing to exhaust.
-        State::Failed { reason: FailReason::Exhausted, .. } if task.runs == 1 => name.to_owned(),
-        State::Failed { reason, .. } => format!("{name} ({})", reason.name()),
-        State::Cancelled { reason, .. } => format!("{name} ({})", reason.name()),
-        State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => name.to_owned(),
+        (None, _, Some(reason)) if reason == FailReason::Exhausted.name() && task.runs == 1 => {
+            name.to_owned()
+        }
+        (None, _, Some(reason)) => format!("{name} ({reason})"),
+        (None, _, None) => name.to_owned(),
     }
 }
 
 /// A task in detail.
-pub(crate) fn show(record: &TaskDetail, view: &Detail, now: Timestamp, looks: Looks) -> String {
-    let (task, runs) = (&record.task, &view.attempts);
-    let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
+pub(crate) fn show(view: &Detail, now: Timestamp, looks: Looks) -> String {
+    let (task, runs) = (&view.summary, &view.attempts);
+    let at = |moment: TimeView| format!("{moment} ({})", when::from(now, moment.timestamp()));
+    let span = |ms: i64| when::long(Duration::from_millis(ms.unsigned_abs()));
     let mut lines: Vec<(&str, Option<String>)> = vec![
-        ("id", Some(task.id.to_string())),
+        ("id", Some(task.id.clone())),
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
-        ("state", Some(Paint::of(task.state.name()).on(&stands(task, now), looks))),
+        ("state", Some(paint(task).on(&stands(task, now), looks))),
         ("throttled", view.held.as_ref().map(|held| held_by(held, now))),
-        ("priority", Some(task.priority.points().to_string())),
-        ("runs", Some(runs_of(task, &record.attempts))),
-        ("crashes", (task.crashes > 0).then(|| task.crashes.to_string())),
-        ("node deaths", (task.node_deaths > 0).then(|| task.node_deaths.to_string())),
+        ("priority", Some(task.priority.to_string())),
+        ("runs", Some(runs_of(task, runs))),
+        ("crashes", (view.crashes > 0).then(|| view.crashes.to_string())),
+        ("node deaths", (view.node_deaths > 0).then(|| view.node_deaths.to_string())),
         ("created", Some(at(task.created_at))),
-        ("first failure", task.first_failure_at.map(at)),
-        ("last failure", task.last_failure_at.map(at)),
+        ("first failure", view.first_failure.map(at)),
+        ("last failure", view.last_failure.map(at)),
     ];
-    lines.extend(record.after.iter().map(|other| ("waits for", Some(other.to_string()))));
-    lines.extend(moments(&task.state).map(|(what, moment)| (what, Some(at(moment)))));
+    lines.extend(view.after.iter().map(|other| ("waits for", Some(other.clone()))));
+    let running = runs.last().filter(|run| task.state == "running" && run.finished_at.is_none());
     lines.extend([
-        ("cancelling", task.cancel_requested_at.map(at)),
-        ("not after", task.not_after.map(at)),
-        ("deadline", task.deadline.map(at)),
-        ("key", task.unique_key.clone()),
-        ("limit key", task.limit_key.clone()),
-        ("cost", (task.cost != 1).then(|| task.cost.to_string())),
-        ("spent", spent(&record.attempts)),
+        ("not before", task.run_at.map(at)),
+        ("started", running.map(|run| at(run.started_at))),
+        ("finished", task.finished_at.map(at)),
+        ("cancelling", view.cancel_requested_at.map(at)),
+        ("not after", view.not_after.map(at)),
+        ("deadline", view.deadline.map(at)),
+        ("key", task.key.clone()),
+        ("limit key", view.limit_key.clone()),
+        ("cost", (view.cost != 1).then(|| view.cost.to_string())),
+        ("spent", spent(runs)),
         ("session", runs.iter().rev().find_map(|run| run.session_id.clone())),
         ("prompt", runs.iter().rev().find_map(|run| run.prompt.as_deref()).map(prompt_line)),
-        ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
-        ("timeout", task.overrides.timeout.map(when::long)),
-        ("backoff", task.overrides.backoff.map(|backoff| backoff.name().to_owned())),
-        ("first delay", task.overrides.base.map(when::long)),
-        ("longest delay", task.overrides.max.map(when::long)),
-        ("folder", task.folder.clone()),
-        ("payload", Some(task.payload.clone())),
-        ("output", task.output.clone()),
+        ("attempts", view.rules.attempts.map(|attempts| attempts.to_string())),
+        ("timeout", view.rules.timeout_ms.map(span)),
+        ("backoff", view.rules.backoff.map(str::to_owned)),
+        ("first delay", view.rules.base_ms.map(span)),
+        ("longest delay", view.rules.max_ms.map(span)),
+        ("folder", view.folder.clone()),
+        ("payload", Some(view.payload.as_str().to_owned())),
+        ("output", view.output.as_ref().map(|output| output.as_str().to_owned())),
     ]);
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         let value = if name == "state" { value } else { visible(&value) };
         let _ = writeln!(text, "{name:<13} {value}");
     }
-    if let Some(trouble) = ErrorView::of(task) {
-        error(&mut text, &trouble);
+    if let Some(trouble) = &task.error {
+        error(&mut text, trouble);
     }
     if let Some((run, written)) = runs.iter().rev().find_map(|run| Some((run, run.stdout.as_ref()?))) {
-        stdout(&mut text, run.number, written, task.id);
+        stdout(&mut text, run.number, written, &task.id);
     }
-    for step in &record.steps {
-        let _ = writeln!(text, "{:<13} {} = {}", "step", visible(&step.name), visible(&step.value));
+    for (name, step) in &view.steps {
+        let _ = writeln!(text, "{:<13} {} = {}", "step", visible(name), visible(step.as_str()));
     }
     for (run, file) in runs.iter().flat_map(|run| run.files.iter().map(move |file| (run, file))) {
         let (path, size) = (visible(&file.path), size::show(file.size));
         let _ = writeln!(text, "{:<13} {path} ({size}, attempt {})", "file", run.number);
     }
-    if !record.attempts.is_empty() {
+    if !runs.is_empty() {
         text.push('\n');
-        text.push_str(&attempts(&record.attempts, looks));
+        text.push_str(&attempts(runs, looks));
     }
     text
 }
 
 /// The number of attempts and of failures. A replay restarts the count; earlier failures are mentioned.
-fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
-    let is_failure = |attempt: &&Attempt| match attempt.end.as_ref().map(|end| end.ending) {
-        Some(Ending::Failed(class)) => class.is_failure(),
-        Some(Ending::Success | Ending::NodeDied | Ending::HandedBack | Ending::Cancelled) | None => false,
+fn runs_of(task: &Summary, attempts: &[AttemptView]) -> String {
+    let is_failure = |run: &&AttemptView| {
+        let class =
+            run.error.as_ref().filter(|_| run.state == "failed").map(|error| value::class(error.class));
+        class.is_some_and(|class| class.is_ok_and(ErrorClass::is_failure))
     };
     let recorded = attempts.iter().filter(is_failure).count();
     let failed = u32::try_from(recorded).unwrap_or(u32::MAX).max(task.failures);
@@ -136,9 +147,9 @@ fn runs_of(task: &Task, attempts: &[Attempt]) -> String {
 }
 
 /// What its attempts cost, as far as it is known.
-fn spent(attempts: &[Attempt]) -> Option<String> {
-    let costs: Vec<Cost> = attempts.iter().filter_map(|attempt| attempt.conversation.cost()).collect();
-    let estimated = attempts.iter().any(Attempt::has_estimated_cost);
+fn spent(attempts: &[AttemptView]) -> Option<String> {
+    let costs: Vec<Cost> = attempts.iter().filter_map(|run| run.cost_usd.and_then(Cost::from_usd)).collect();
+    let estimated = attempts.iter().any(|run| run.cost_estimated);
     let total: Cost = costs.iter().copied().sum();
     (!costs.is_empty()).then(|| format!("{total}{}", if estimated { ", estimated" } else { "" }))
 }
@@ -157,19 +168,6 @@ fn held_by(held: &ThrottleView, now: Timestamp) -> String {
     format!("{whose}: {}", held_back(held, now))
 }
 
-/// The time that belongs to a state.
-fn moments(state: &State) -> impl Iterator<Item = (&'static str, Timestamp)> {
-    let moment = match state {
-        State::Queued { run_at, .. } => Some(("not before", *run_at)),
-        State::Running { started_at, .. } => Some(("started", *started_at)),
-        State::Completed { finished_at }
-        | State::Failed { finished_at, .. }
-        | State::Cancelled { finished_at, .. } => Some(("finished", *finished_at)),
-        State::Claimed { .. } => None,
-    };
-    moment.into_iter()
-}
-
 fn error(text: &mut String, trouble: &ErrorView) {
     let _ = writeln!(text, "{:<13} {}: {}", "error", trouble.class, visible(&trouble.message));
     for (name, value) in [("step", &trouble.step), ("hint", &trouble.hint)] {
@@ -183,7 +181,7 @@ fn error(text: &mut String, trouble: &ErrorView) {
 }
 
 /// The end of the standard output of an attempt that did not succeed.
-fn stdout(text: &mut String, number: u32, written: &str, id: TaskId) {
+fn stdout(text: &mut String, number: u32, written: &str, id: &str) {
     let lines: Vec<&str> = written.lines().collect();
     let shown = &lines[lines.len().saturating_sub(MAX_STDOUT_LINES)..];
     let before = match lines.len() - shown.len() {
@@ -196,18 +194,23 @@ fn stdout(text: &mut String, number: u32, written: &str, id: TaskId) {
     }
 }
 
-fn attempts(attempts: &[Attempt], looks: Looks) -> String {
+fn attempts(attempts: &[AttemptView], looks: Looks) -> String {
     let mut table = Table::new(&["ATTEMPT", "STARTED", "TOOK", "OUTCOME", "NODE", "ERROR"]);
-    for attempt in attempts {
-        let end = attempt.end.as_ref();
-        let message = end.and_then(|end| end.failure.as_ref()).map(|failure| failure.message.clone());
+    for run in attempts {
+        let took = run.duration_ms.map(|ms| when::long(Duration::from_millis(ms.unsigned_abs())));
+        let outcome = match (run.state, &run.error) {
+            ("completed", _) => Ending::Success.name(),
+            ("failed", Some(error)) => error.class,
+            (state, _) => state,
+        };
+        let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
         table.row(vec![
-            attempt.number.to_string().into(),
-            TimeView::from(attempt.started_at).to_string().into(),
-            attempt.took().map_or_else(|| "-".to_owned(), when::long).into(),
-            end.map_or("running", |end| end.ending.name()).into(),
-            attempt.session.to_string().into(),
-            message.unwrap_or_default().into(),
+            run.number.to_string().into(),
+            run.started_at.to_string().into(),
+            took.unwrap_or_else(|| "-".to_owned()).into(),
+            outcome.into(),
+            run.node.as_str().into(),
+            message.into(),
         ]);
     }
     table.render(looks)

@@ -152,7 +152,7 @@ fn tokens(store: &StoreUrl) -> anyhow::Result<(Tokens, Option<PathBuf>)> {
     match std::env::var(TOKEN) {
         Ok(token) if !token.is_empty() => Ok((Tokens::one(&token).map_err(wrong)?, None)),
         Ok(_) | Err(_) => {
-            let path = beside(store, "token")?;
+            let path = token_file(store)?;
             Ok((Tokens::file(&path).map_err(wrong)?, Some(path)))
         }
     }
@@ -177,7 +177,7 @@ pub(crate) fn api_token(store: &StoreUrl) -> anyhow::Result<String> {
     if let Some(token) = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
         return Ok(token);
     }
-    let path = beside(store, "token")?;
+    let path = token_file(store)?;
     let none = |why: String| {
         refused(Code::NotFound, format!("{}: {why}; a node creates it: ostler up", path.display()))
     };
@@ -187,6 +187,11 @@ pub(crate) fn api_token(store: &StoreUrl) -> anyhow::Result<String> {
         .filter(|words| words.get(1) == Some(&"full"))
         .find_map(|words| words.get(2).map(|token| (*token).to_owned()));
     full.ok_or_else(|| none("it has no full token".to_owned()))
+}
+
+/// The file with the tokens of a node on this store.
+pub(crate) fn token_file(store: &StoreUrl) -> anyhow::Result<PathBuf> {
+    beside(store, "token")
 }
 
 /// A file beside the store; for a store on a server, in the user's state folder.

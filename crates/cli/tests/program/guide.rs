@@ -177,7 +177,7 @@ fn shell(folder: &Path, servers: &Servers, command: &str) -> Command {
     let agents = folder.join(BIN).display().to_string();
     shell.args(["-c", command]).current_dir(folder).env("PATH", format!("{agents}:{bin}:{path}"));
     // Pages run at once, and one address has one node; the page about the API names its own.
-    shell.env("OSTLER_LISTEN", "none").env_remove("OSTLER_TOKEN");
+    shell.env("OSTLER_LISTEN", "none").env_remove("OSTLER_TOKEN").env_remove("OSTLER_SERVER");
     shell.env_remove("ANTHROPIC_API_KEY").env_remove("CLAUDE_CONFIG_DIR");
     for (name, url) in servers.variables() {
         match url {
@@ -295,6 +295,9 @@ pages! {
     the_guide_to_schedules_prints_what_it_says: "docs/guide/schedules.md",
     the_guide_to_services_prints_what_it_says: "docs/guide/service.md",
     the_guide_to_sql_prints_what_it_says: "docs/guide/sql.md",
+    the_guide_for_users_of_bullmq_prints_what_it_says: "docs/guide/from-bullmq.md",
+    the_guide_for_users_of_celery_prints_what_it_says: "docs/guide/from-celery.md",
+    the_guide_for_users_of_rq_prints_what_it_says: "docs/guide/from-rq.md",
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::hands::Hands;
 use crate::ostler::Place;
 
-const SUMMARY: [&str; 12] = [
+const SUMMARY: [&str; 14] = [
     "id",
     "queue",
     "kind",
@@ -21,9 +21,11 @@ const SUMMARY: [&str; 12] = [
     "run_at",
     "created_at",
     "key",
+    "finished_at",
+    "ended_by",
     "error",
 ];
-const DETAIL: [&str; 16] = [
+const DETAIL: [&str; 18] = [
     "payload",
     "output",
     "steps",
@@ -32,6 +34,8 @@ const DETAIL: [&str; 16] = [
     "deadline",
     "rules",
     "crashes",
+    "node_deaths",
+    "folder",
     "cancel_requested_at",
     "lease",
     "first_failure",
@@ -63,7 +67,7 @@ const ATTEMPT: [&str; 17] = [
     "session_id",
 ];
 const ERROR: [&str; 6] = ["class", "message", "details", "step", "hint", "exit_code"];
-const WORKER: [&str; 15] = [
+const WORKER: [&str; 16] = [
     "id",
     "name",
     "node",
@@ -72,6 +76,7 @@ const WORKER: [&str; 15] = [
     "state",
     "memory_bytes",
     "uptime_s",
+    "started_at",
     "done",
     "failed",
     "task",

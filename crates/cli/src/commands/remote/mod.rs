@@ -1,0 +1,88 @@
+//! Commands of `--server`: they ask a node over HTTP instead of opening a store, and print the same views.
+//!
+//! - `tasks.rs`: single tasks, lists and actions. `submit.rs`: submissions. `jobs.rs`: jobs. `system.rs`: queues, nodes and the rest.
+//!
+//! Commands that work on the store itself are refused, with the reason.
+
+mod jobs;
+pub(super) mod submit;
+mod system;
+mod tasks;
+
+use ostler::{ApiMethod, ApiRequest, RemoteClient};
+use ostler_store::calls::StepsOnReplay;
+use serde::de::DeserializeOwned;
+
+use super::Console;
+use crate::args::{
+    AccountCommand, BreakerCommand, Command, DeadCommand, QueueCommand, Resume, ScheduleCommand,
+};
+use crate::exit::{Code, refused};
+
+/// Does a command by a node.
+pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command) -> anyhow::Result<Code> {
+    match command {
+        Command::Submit(what) => submit::run(console, node, what).await,
+        Command::Ls(list) => tasks::list(console, node, &list.filters, &list.page).await,
+        Command::Show(show) => tasks::show(console, node, &show.one).await,
+        Command::Logs(logs) => tasks::logs(console, node, &logs).await,
+        Command::Cancel(cancel) => tasks::act(console, node, &cancel.select, &tasks::RemoteAct::Cancel).await,
+        Command::Retry(retry) => tasks::retry(console, node, retry).await,
+        Command::Amend(amend) => tasks::amend(console, node, &amend).await,
+        Command::Dead(DeadCommand::Ls { filters, page }) => {
+            tasks::dead_list(console, node, &filters.filters(), &page).await
+        }
+        Command::Dead(DeadCommand::Show(show)) => tasks::dead_show(console, node, &show.one).await,
+        Command::Dead(DeadCommand::Replay { select, from_scratch, payload }) => {
+            let steps = if from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
+            tasks::dead_replay(console, node, &select.select(), steps, payload).await
+        }
+        Command::Dead(DeadCommand::Drop(select)) => {
+            tasks::act(console, node, &select.select(), &tasks::RemoteAct::Drop).await
+        }
+        Command::Job(what) => jobs::run(console, node, what).await,
+        Command::Nodes => system::nodes(console, node).await,
+        Command::Workers(which) => system::workers(console, node, which.gone).await,
+        Command::Stats { queue, all } => system::stats(console, node, queue, all).await,
+        Command::Pause { queue, reason } => system::pause(console, node, &queue, reason).await,
+        Command::Resume(Resume { queue: Some(queue), node: None }) => {
+            system::resume(console, node, &queue).await
+        }
+        Command::Queue(QueueCommand::Ls { all }) => system::queues(console, node, all).await,
+        Command::Queue(QueueCommand::Show { queue }) => system::queue(console, node, &queue).await,
+        Command::Breaker(BreakerCommand::Ls) => system::breakers(console, node).await,
+        Command::Schedule(ScheduleCommand::Ls) => system::schedules(console, node).await,
+        Command::Account(AccountCommand::Ls) => system::accounts(console, node).await,
+        Command::Account(AccountCommand::Show { name }) => system::account(console, node, &name).await,
+        Command::Cost(cost) => system::cost(console, node, &cost).await,
+        Command::Doctor(_) => system::doctor(console, node).await,
+        Command::Up(_) | Command::Map(_) | Command::Run(_) | Command::Demo | Command::DemoWorker { .. } => {
+            Err(not_here("it runs work here, and --server names a node that does"))
+        }
+        Command::Db(_) | Command::Config(_) => {
+            Err(not_here("it works on the files of a store or of a config"))
+        }
+        Command::Completions { .. } => Err(not_here("it needs no node")),
+        Command::Continue(_)
+        | Command::Drain { .. }
+        | Command::Resize(_)
+        | Command::Recycle(_)
+        | Command::Resume(_)
+        | Command::Queue(_)
+        | Command::Breaker(_)
+        | Command::Schedule(_)
+        | Command::Account(_) => Err(not_here("it is done on a store only, so far; the HTTP API has it")),
+    }
+}
+
+fn not_here(why: &str) -> anyhow::Error {
+    let sentence = format!(
+        "this command has no --server: {why}; leave --server and OSTLER_SERVER out, or name a --store"
+    );
+    refused(Code::BadInput, sentence)
+}
+
+/// What a node shows at this path.
+async fn look<T: DeserializeOwned>(node: &RemoteClient, parts: &[&str]) -> anyhow::Result<T> {
+    Ok(node.request(ApiRequest::new(ApiMethod::Get, parts)).await?)
+}

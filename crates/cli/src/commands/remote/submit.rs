@@ -1,0 +1,158 @@
+//! `ostler submit --server`: one task or many lines, by a node.
+
+use std::path::PathBuf;
+
+use ostler::{RemoteClient, RemoteError, RemoteErrorKind};
+use ostler_core::{KeyHold, TaskId};
+use ostler_ops::submit::{SubmitAnswer, SubmitRequest};
+use ostler_ops::task_name::NamedTask;
+use ostler_store::{Bounds, Clock as _, SystemClock};
+use ostler_wire::input::TaskInput;
+use ostler_wire::task::{SubmitResult, SubmittedLine};
+use ostler_wire::time::TimeView;
+use serde_json::value::RawValue;
+
+use crate::args::Submit;
+use crate::commands::submit::{accepted, ids, request, told};
+use crate::commands::{Console, payload, submit_lines};
+use crate::exit::{Code, say};
+use crate::print::Format;
+
+pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) -> anyhow::Result<Code> {
+    let Submit { queue, kind, jsonl, options, wait, wait_timeout } = submit;
+    if let Some(file) = jsonl {
+        return lines(console, node, file, queue, kind).await;
+    }
+    let (Some(queue), Some(kind)) = (queue, kind) else { unreachable!("clap requires both") };
+    let payload = match options.payload.clone() {
+        Some(given) => payload::read(given, Bounds::default()).await?,
+        None => "null".to_owned(),
+    };
+    let request = request(queue, kind, payload, options, &ids()?)?;
+    request.check(Bounds::default(), SystemClock.now())?;
+    let answer = answer(&request, node.submit_input(&input(&request)?, None).await)?;
+    accepted(console, answer)?;
+    let id = answer.id();
+    if !wait {
+        console.out.answer(&answer.view(), |_| format!("{id}\n"))?;
+        return Ok(Code::Done);
+    }
+    if console.out.format() == Format::People {
+        say(&format!("{id} is enqueued; waiting for it to finish"));
+    }
+    let waited = match wait_timeout {
+        Some(timeout) => node.wait_within(id, timeout).await?,
+        None => node.wait(id).await?,
+    };
+    told(console, &waited)
+}
+
+async fn lines(
+    console: &Console,
+    node: &RemoteClient,
+    file: PathBuf,
+    queue: Option<String>,
+    kind: Option<String>,
+) -> anyhow::Result<Code> {
+    submit_lines::run_on(console, submit_lines::Target::Node(node.clone()), file, queue, kind).await
+}
+
+/// What became of one task, in the words of a store.
+fn answer(
+    request: &SubmitRequest,
+    told: Result<ostler_wire::task::Submitted, RemoteError>,
+) -> anyhow::Result<SubmitAnswer> {
+    match told {
+        Ok(done) => {
+            let id: TaskId = done.id.parse().unwrap_or(request.task.id);
+            Ok(match done.result {
+                SubmitResult::Created => SubmitAnswer::Created(id),
+                SubmitResult::Replaced => SubmitAnswer::Replaced(id),
+                SubmitResult::Existing if id == request.task.id => SubmitAnswer::SameId(id),
+                SubmitResult::Existing
+                | SubmitResult::Rejected
+                | SubmitResult::IdTaken
+                | SubmitResult::NoSuchTask
+                | SubmitResult::QueueFull => SubmitAnswer::SameKey(id),
+            })
+        }
+        Err(error) if error.kind == RemoteErrorKind::Conflict && error.code == "key_taken" => {
+            let holder = error.details["holder"].as_str().and_then(|holder| holder.parse().ok());
+            holder.map(SubmitAnswer::Rejected).ok_or_else(|| error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Stores a batch of lines, and returns what became of each, with why nothing was enqueued.
+pub(crate) async fn batch(
+    node: &RemoteClient,
+    lines: &[u64],
+    requests: &[SubmitRequest],
+) -> anyhow::Result<Vec<(SubmittedLine, Option<anyhow::Error>)>> {
+    let inputs = requests.iter().map(input).collect::<anyhow::Result<Vec<_>>>()?;
+    let answers = node.submit_inputs(&inputs, None).await?;
+    let why = |answer: &SubmittedLine| {
+        let (kind, sentence) = match answer.result {
+            SubmitResult::Created | SubmitResult::Existing | SubmitResult::Replaced => return None,
+            SubmitResult::Rejected => {
+                let holder = answer.id.as_deref().and_then(|id| id.parse().ok())?;
+                return Some(crate::commands::submit::rejected(holder));
+            }
+            SubmitResult::IdTaken => (RemoteErrorKind::Conflict, "the id belongs to another task"),
+            SubmitResult::NoSuchTask => (RemoteErrorKind::NotFound, "a task to wait for does not exist"),
+            SubmitResult::QueueFull => (RemoteErrorKind::QueueFull, "the queue is full"),
+        };
+        let (code, message) = (answer.result.name().to_owned(), sentence.to_owned());
+        Some(
+            RemoteError { kind, code, message, details: serde_json::Value::Null, status: None, task: None }
+                .into(),
+        )
+    };
+    let numbered =
+        answers.into_iter().zip(lines).map(|(answer, line)| SubmittedLine { line: *line, ..answer });
+    Ok(numbered.map(|answer| (answer.clone(), why(&answer))).collect())
+}
+
+/// A submission as the API has it. Its id is made here, so that it can be sent again.
+fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
+    let SubmitRequest { task, delay, deadline, after } = request;
+    let (time, span) =
+        (|at| TimeView::from(at).to_string(), |span: &std::time::Duration| format!("{}ms", span.as_millis()));
+    let unique = task.unique.as_ref();
+    let (key_until, key_for) = match unique.and_then(|unique| unique.hold) {
+        Some(KeyHold::For(length)) => (None, Some(span(&length))),
+        Some(hold @ (KeyHold::Removed | KeyHold::End)) => (hold.name().map(str::to_owned), None),
+        None => (None, None),
+    };
+    let after: Vec<String> = after
+        .iter()
+        .map(|name| match name {
+            NamedTask::Id(id) => id.to_string(),
+            NamedTask::Part(part) => part.to_string(),
+            NamedTask::Key { key, .. } => format!("key:{key}"),
+        })
+        .collect();
+    Ok(TaskInput {
+        queue: Some(task.queue.clone()),
+        kind: Some(task.kind.clone()),
+        payload: Some(RawValue::from_string(task.payload.clone())?),
+        priority: Some(task.priority.points()),
+        delay: delay.as_ref().map(span),
+        at: task.run_at.map(time),
+        id: Some(task.id.to_string()),
+        key: unique.map(|unique| unique.key.clone()),
+        timeout: task.overrides.timeout.as_ref().map(span),
+        attempts: task.overrides.attempts.map(u64::from),
+        folder: task.folder.clone(),
+        not_after: task.not_after.map(time),
+        limit_key: task.limit_key.clone(),
+        cost: task.cost.map(u64::from),
+        key_for,
+        key_until,
+        if_taken: unique.map(|unique| unique.on_conflict.name().to_owned()),
+        if_failed: (!after.is_empty()).then(|| task.on_failed.name().to_owned()),
+        after,
+        deadline: deadline.as_ref().map(span),
+    })
+}

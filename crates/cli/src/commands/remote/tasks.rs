@@ -1,0 +1,258 @@
+//! Tasks by a node: lists, one task, its log, and actions.
+
+use std::ffi::OsString;
+
+use ostler::view::action::{ActionResult, ActionView};
+use ostler::view::task::Summary;
+use ostler::{
+    BulkAction, LettersPage, RemoteClient, RemoteError, RemoteErrorKind, Replay, StepsOnReplay, TasksPage,
+};
+use ostler_ops::act::Approval;
+use ostler_ops::selection::{SelectedBy, Selector};
+use ostler_ops::task_name::NamedTask;
+use ostler_store::views::{Filter, ListOrder};
+use ostler_store::{Bounds, Clock as _, MAX_PAGE, SystemClock};
+use ostler_wire::value;
+
+use crate::args::{Amend, Filters, Logs, One, PageArgs, Retry, Select};
+use crate::commands::logs::{Lines, print as print_events};
+use crate::commands::selection::{Chosen, report, report_sum};
+use crate::commands::{Console, list as list_command, payload};
+use crate::exit::{Code, refused, say};
+use crate::print;
+
+/// The client for a task, and the name that it has there.
+fn named(node: &RemoteClient, which: &NamedTask) -> (RemoteClient, String) {
+    match which {
+        NamedTask::Id(id) => (node.clone(), id.to_string()),
+        NamedTask::Part(part) => (node.clone(), part.to_string()),
+        NamedTask::Key { queue, key } => (node.on(queue.as_str()), format!("key:{key}")),
+    }
+}
+
+fn page_filter(filters: &Filters, part: &PageArgs) -> Filter {
+    let order = if part.oldest { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
+    Filter { order, ..filters.filter() }
+}
+
+pub(super) async fn list(
+    console: &Console,
+    node: &RemoteClient,
+    filters: &Filters,
+    part: &PageArgs,
+) -> anyhow::Result<Code> {
+    let (filter, mut cursor) = (page_filter(filters, part), part.cursor.map(|cursor| cursor.to_string()));
+    let mut tasks: Vec<Summary> = Vec::new();
+    loop {
+        let wanted = (part.limit - tasks.len()).min(MAX_PAGE);
+        let found: TasksPage = node.list_all(&filter, cursor.as_deref(), wanted).await?;
+        tasks.extend(found.tasks);
+        cursor = found.cursor;
+        if cursor.is_none() || tasks.len() >= part.limit {
+            return list_command::print(console, cursor.as_deref(), &tasks, &tasks);
+        }
+    }
+}
+
+pub(super) async fn dead_list(
+    console: &Console,
+    node: &RemoteClient,
+    filters: &Filters,
+    part: &PageArgs,
+) -> anyhow::Result<Code> {
+    let (filter, mut cursor) = (page_filter(filters, part), part.cursor.map(|cursor| cursor.to_string()));
+    let mut letters = Vec::new();
+    loop {
+        let wanted = (part.limit - letters.len()).min(MAX_PAGE);
+        let found: LettersPage = node.dead_letters(&filter, cursor.as_deref(), wanted).await?;
+        letters.extend(found.letters);
+        cursor = found.cursor;
+        if cursor.is_none() || letters.len() >= part.limit {
+            let tasks: Vec<Summary> = letters.iter().map(|letter| letter.summary.clone()).collect();
+            return list_command::print(console, cursor.as_deref(), &tasks, &letters);
+        }
+    }
+}
+
+pub(super) async fn show(console: &Console, node: &RemoteClient, one: &One) -> anyhow::Result<Code> {
+    let (node, name) = named(node, &one.which());
+    let view = node.show(name).await?;
+    console.out.answer(&view, |looks| print::show(&view.detail, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
+pub(super) async fn dead_show(console: &Console, node: &RemoteClient, one: &One) -> anyhow::Result<Code> {
+    let (node, name) = named(node, &one.which());
+    let view = node.dead_letter(name).await?;
+    console.out.answer(&view, |looks| print::show(&view.detail, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
+pub(super) async fn logs(console: &Console, node: &RemoteClient, logs: &Logs) -> anyhow::Result<Code> {
+    if logs.html {
+        return Err(super::not_here("a page is made from the records of a store"));
+    }
+    let (node, name) = named(node, &logs.one.which());
+    let mut lines = Lines::default();
+    if logs.follow {
+        let events = node.follow(name, 0);
+        let mut events = if logs.raw { events.with_raw() } else { events };
+        while let Some(event) = events.next().await? {
+            print_events(console, &[event], &mut lines)?;
+        }
+    } else {
+        let mut after = 0;
+        loop {
+            let page = if logs.raw {
+                node.raw_events(&name, after).await?
+            } else {
+                node.events(&name, after).await?
+            };
+            print_events(console, &page.events, &mut lines)?;
+            match page.after {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+    }
+    console.out.text(lines.end())?;
+    Ok(Code::Done)
+}
+
+pub(super) async fn amend(console: &Console, node: &RemoteClient, amend: &Amend) -> anyhow::Result<Code> {
+    let overrides = amend.rules.overrides();
+    ostler_ops::tasks::check_amendment(&overrides)?;
+    let (node, name) = named(node, &amend.one.which());
+    let answer = node.amend(name, overrides).await?;
+    console.out.answer(&answer, |_| format!("{} amended\n", answer.id))?;
+    Ok(Code::Done)
+}
+
+/// What a command does to tasks.
+pub(super) enum RemoteAct {
+    Cancel,
+    Retry(Replay),
+    Copy(Option<String>),
+    Replay(Replay),
+    Drop,
+}
+
+impl RemoteAct {
+    const fn verb(&self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry(_) => "retry",
+            Self::Copy(_) => "enqueue a copy of",
+            Self::Replay(_) => "replay",
+            Self::Drop => "remove",
+        }
+    }
+
+    async fn one(&self, node: &RemoteClient, name: &str) -> Result<ActionView, RemoteError> {
+        match self {
+            Self::Cancel => node.cancel(name).await,
+            Self::Retry(how) => node.replay(name, how.clone()).await,
+            Self::Copy(payload) => node.copy(name, payload.clone()).await,
+            Self::Replay(how) => node.replay_dead_letter(name, how.clone()).await,
+            Self::Drop => node.drop_dead_letter(name).await,
+        }
+    }
+
+    /// The action on many, and what becomes of steps.
+    fn many(&self) -> Option<(BulkAction, StepsOnReplay)> {
+        match self {
+            Self::Cancel => Some((BulkAction::Cancel, StepsOnReplay::Keep)),
+            Self::Retry(how) => Some((BulkAction::Retry, how.steps)),
+            Self::Replay(how) => Some((BulkAction::Replay, how.steps)),
+            Self::Drop => Some((BulkAction::Drop, StepsOnReplay::Keep)),
+            Self::Copy(_) => None,
+        }
+    }
+}
+
+pub(super) async fn retry(console: &Console, node: &RemoteClient, retry: Retry) -> anyhow::Result<Code> {
+    let payload = match retry.payload {
+        Some(given) => Some(payload::read(given, Bounds::default()).await?),
+        None => None,
+    };
+    let steps = if retry.from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
+    let what =
+        if retry.again { RemoteAct::Copy(payload) } else { RemoteAct::Retry(Replay { steps, payload }) };
+    act(console, node, &retry.select, &what).await
+}
+
+pub(super) async fn dead_replay(
+    console: &Console,
+    node: &RemoteClient,
+    select: &Select,
+    steps: StepsOnReplay,
+    payload: Option<OsString>,
+) -> anyhow::Result<Code> {
+    if payload.is_some() && !Chosen::of(select)?.is_one() {
+        return Err(refused(Code::BadInput, "--payload needs exactly one dead letter, named by id or key:K"));
+    }
+    let payload = match payload {
+        Some(given) => Some(payload::read(given, Bounds::default()).await?),
+        None => None,
+    };
+    act(console, node, select, &RemoteAct::Replay(Replay { steps, payload })).await
+}
+
+pub(super) async fn act(
+    console: &Console,
+    node: &RemoteClient,
+    select: &Select,
+    what: &RemoteAct,
+) -> anyhow::Result<Code> {
+    let chosen = Chosen::of(select)?;
+    let names = match chosen.selector() {
+        Selector::Named(names) => names,
+        Selector::Matching(filter) => return act_on_all(console, node, &chosen, filter, what).await,
+    };
+    let mut answers = Vec::with_capacity(names.len());
+    for name in names {
+        let (node, text) = named(node, name);
+        answers.push(match what.one(&node, &text).await {
+            Ok(answer) => answer,
+            Err(error) => declined(name, &text, error)?,
+        });
+    }
+    report(console, SelectedBy::Name, &answers)
+}
+
+/// A task that is missing or whose state does not allow it is an answer; anything else is an error.
+fn declined(name: &NamedTask, text: &str, error: RemoteError) -> Result<ActionView, RemoteError> {
+    let word = |name: &str| error.details[name].as_str().map(str::to_owned);
+    let result = match (error.kind, name) {
+        (RemoteErrorKind::NotFound, NamedTask::Id(_)) => ActionResult::NotFound,
+        (RemoteErrorKind::Conflict, _) if error.code == "refused" => ActionResult::Refused,
+        _ => return Err(error),
+    };
+    let state = word("state").and_then(|state| value::state(&state).ok()).map(|state| state.name());
+    Ok(ActionView { id: text.to_owned(), result, state, copy: None, holder: word("holder") })
+}
+
+async fn act_on_all(
+    console: &Console,
+    node: &RemoteClient,
+    chosen: &Chosen,
+    filter: &Filter,
+    what: &RemoteAct,
+) -> anyhow::Result<Code> {
+    let Some((action, steps)) = what.many() else {
+        return Err(super::not_here("copies of all tasks that match are made on a store"));
+    };
+    let input = ostler::filter_input(filter);
+    let preview = node.preview(action, &input).await?;
+    let tasks = usize::try_from(preview.tasks).unwrap_or(usize::MAX);
+    match chosen.ask(what.verb(), tasks).await? {
+        Approval::GoOn => {}
+        Approval::Stop => {
+            say("nothing was done");
+            return Ok(Code::Done);
+        }
+    }
+    let begun = node.act(action, &input, &preview.cutoff.to_string(), steps).await?;
+    let done = node.wait_action(&begun.id).await?;
+    report_sum(console, &done)
+}

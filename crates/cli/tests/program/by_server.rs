@@ -1,0 +1,172 @@
+//! `--server`: the same output and exit codes as on the store, and commands that need the store itself.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::ostler::{Place, Ran, Running, ran};
+
+const TOKEN: &str = "the-token-of-this-test";
+const CONFIG: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\nretry = { attempts = 1 }\n";
+
+struct Node {
+    _running: Running,
+    place: Place,
+    url: String,
+}
+
+impl Node {
+    fn up(place: Place) -> Self {
+        place.write("ostler.toml", CONFIG);
+        let mut command = place.command(["up", "--listen", "127.0.0.1:0"]);
+        command.env("OSTLER_TOKEN", TOKEN).env("XDG_STATE_HOME", place.folder());
+        let running = Running::start(command);
+        let ready: Value = serde_json::from_str(&running.line()).expect("a line of JSON");
+        let url = format!("http://{}", ready["listen"].as_str().expect("an address"));
+        Self { _running: running, place, url }
+    }
+
+    fn ask_as(&self, token: &str, words: &[&str]) -> Ran {
+        // A folder without a config and without a store.
+        let elsewhere = Place::new();
+        let mut command = elsewhere.bare();
+        command.args(words).args(["--server", &self.url]).env("OSTLER_TOKEN", token);
+        ran(&mut command)
+    }
+
+    fn ask(&self, words: &[&str]) -> Ran {
+        self.ask_as(TOKEN, words)
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let ran = self.ask(words);
+        assert_eq!(ran.code, Some(0), "{words:?}: {ran:?}");
+        ran.out
+    }
+
+    /// Both print the same. What changes by itself in between, such as an age, is asked for again.
+    fn assert_same(&self, words: &[&str]) {
+        let mut here = self.place.run(words);
+        for _ in 0..200 {
+            let there = self.ask(words);
+            let again = self.place.run(words);
+            if here.out == again.out {
+                assert_eq!((here.code, here.out), (there.code, there.out), "ostler {words:?}");
+                return;
+            }
+            here = again;
+        }
+        panic!("the answer of {words:?} changes at every call");
+    }
+}
+
+/// Tasks of every sort: completed, failed, cancelled, waiting.
+fn with_tasks(node: &Node) -> (String, String) {
+    let id = |text: String| text.trim().to_owned();
+    let good = id(node.done(&["submit", "shell", "run", "--payload", "\"echo hello\"", "--key", "first"]));
+    let bad = id(node.done(&["submit", "shell", "run", "--payload", "\"echo wrong >&2; exit 3\""]));
+    assert_eq!(
+        node.ask(&["submit", "shell", "run", "--payload", "\"echo waited\"", "--wait"]).out,
+        "\"waited\"\n"
+    );
+    for word in ["one", "two"] {
+        node.done(&["submit", "parked", "odd", "--payload", &format!("\"{word}\""), "--in", "1h"]);
+    }
+    let cancelled = id(node.done(&["submit", "parked", "even"]));
+    node.done(&["cancel", &cancelled]);
+    // Both have ended when their logs do.
+    node.done(&["logs", "-f", &good]);
+    node.done(&["logs", "-f", &bad]);
+    (good, bad)
+}
+
+fn compares(place: Place) {
+    let node = Node::up(place);
+    let (good, bad) = with_tasks(&node);
+    for words in [
+        &["ls"][..],
+        &["ls", "--state", "failed"],
+        &["ls", "--queue", "parked", "--limit", "1"],
+        &["show", &good],
+        &["show", &bad],
+        &["show", "key:first", "--queue", "shell"],
+        &["logs", &bad],
+        &["dead", "ls"],
+        &["dead", "show", &bad],
+        &["queue", "ls"],
+        &["queue", "show", "shell"],
+        &["breaker", "ls"],
+        &["nodes"],
+        &["stats"],
+        &["stats", "--queue", "shell"],
+        &["schedule", "ls"],
+        &["account", "ls"],
+        &["job", "ls"],
+        &["cost"],
+    ] {
+        // In words, where ages change by the second only up to a minute; and as JSON, byte for byte.
+        node.assert_same(&[words, &["--json"]].concat());
+        node.assert_same(words);
+    }
+}
+
+#[test]
+fn a_node_prints_what_its_store_prints() {
+    compares(Place::new());
+}
+
+#[test]
+fn a_node_on_a_server_prints_what_its_store_prints() {
+    compares(Place::on_server());
+}
+
+#[test]
+fn actions_by_a_node_report_as_on_the_store() {
+    let node = Node::up(Place::new());
+    let (good, bad) = with_tasks(&node);
+    assert!(node.done(&["pause", "parked", "--reason", "by hand"]).starts_with("parked is paused"));
+    assert_eq!(node.done(&["resume", "parked"]), "parked is resumed\n");
+    assert_eq!(
+        node.done(&["dead", "replay", &bad, "--payload", "\"echo mended\""]),
+        format!("{bad} queued again\n")
+    );
+    node.done(&["logs", "-f", &bad]);
+    assert!(node.place.done(["show", &bad]).contains("\"mended\""), "it ran with the other payload");
+    node.ask(&["retry", &good]).is_refused(2, "ostler retry --again");
+    let copy = node.done(&["retry", "--again", &good]);
+    assert_eq!(copy.trim().len(), good.len());
+    node.ask(&["cancel", "--queue", "parked"]).is_refused(2, "add --yes");
+    assert_eq!(node.done(&["cancel", "--queue", "parked", "--yes"]), "2 tasks: 2 cancelled\n");
+    let lines =
+        "{\"queue\":\"later\",\"kind\":\"run\"}\n{\"queue\":\"later\",\"kind\":\"run\",\"key\":\"k\"}\n";
+    let elsewhere = Place::new();
+    let file = elsewhere.write("tasks.jsonl", lines);
+    let made = node.done(&["submit", "--jsonl", &file.to_string_lossy()]);
+    assert_eq!(made.lines().count(), 2);
+    assert_eq!(node.place.json(["ls", "--queue", "later"]).as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn exit_codes_are_those_of_a_store() {
+    let node = Node::up(Place::new());
+    let missing = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    node.ask(&["show", missing]).is_refused(4, "there is no task");
+    node.ask(&["cancel", missing]).is_refused(4, "there is no task");
+    node.ask(&["job", "show", "nothing"]).is_refused(4, "nothing");
+    node.place.done(["queue", "set", "tiny", "--queue-limit", "1"]);
+    node.done(&["submit", "tiny", "run"]);
+    node.ask(&["submit", "tiny", "run"]).is_refused(5, "full");
+    node.ask(&["submit", "shell", "run", "--payload", "\"exit 3\"", "--wait"]).is_refused(1, "exit code 3");
+    node.ask_as("another-token", &["ls"]).is_refused(3, "OSTLER_TOKEN");
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let nowhere = format!("http://127.0.0.1:{port}");
+    Place::new().refused(["ls", "--server", &nowhere], 3, "ostler up");
+    Place::new().refused(["ls", "--server", "ftp://x"], 2, "http://host:port");
+    for words in
+        [&["db", "check"][..], &["up"], &["demo"], &["map", "echo {}", ":::", "a"], &["config", "--default"]]
+    {
+        node.ask(words).is_refused(2, "this command has no --server");
+    }
+    node.ask(&["ls", "--store", "x.db"]).is_refused(2, "--server");
+}
