@@ -2,7 +2,6 @@
 
 use std::io;
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
@@ -11,9 +10,6 @@ use super::policy::AgentPolicy;
 use crate::environment::inherited;
 use crate::version::{VersionError, VersionOutput, probe};
 
-/// How long the program may take. Some are two processes of Node.js that start one after the other, and a busy machine needs half a
-/// minute for that.
-const MAX_PROBE: Duration = Duration::from_secs(60);
 /// Bytes of its answer that are read.
 const MAX_ANSWER_BYTES: usize = 4 * 1024;
 
@@ -21,7 +17,8 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024;
 pub(crate) async fn program_version(policy: &AgentPolicy) -> Result<(), VersionError> {
     let known = policy.dialect.program().and(policy.program());
     let Some(program) = known else { return Ok(()) };
-    let most = MAX_PROBE.min(policy.idle_watchdog);
+    // Some programs need more than a minute to start on a busy machine: it is stuck when an agent would be.
+    let most = policy.idle_watchdog;
     let read = |output: VersionOutput<'_>| probe(policy.dialect, program, output).map(drop);
     match tokio::time::timeout(
         most,
