@@ -86,7 +86,13 @@ impl ListenAddress {
 /// Removes the socket of a process that has died.
 async fn remove_stale(path: &Path) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket && tokio::net::UnixStream::connect(path).await.is_err() {
+    if !is_socket {
+        return;
+    }
+    // Other errors, such as a socket of another user, do not tell that nothing listens.
+    if let Err(error) = tokio::net::UnixStream::connect(path).await
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
         let _ = std::fs::remove_file(path);
     }
 }

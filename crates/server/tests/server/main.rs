@@ -14,5 +14,6 @@ mod page;
 mod page_actions;
 mod proxies;
 mod reads;
+mod sockets;
 mod submit;
 mod world;
