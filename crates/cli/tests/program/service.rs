@@ -26,7 +26,7 @@ fn next(socket: &UnixDatagram) -> (String, usize) {
 #[test]
 fn a_node_says_when_it_is_ready_and_when_it_stops_and_pings_the_watchdog() {
     let place = Place::new();
-    place.write("ostler.toml", "[pool.shell]\nexecutor = \"command\"\n");
+    place.write("ostler.toml", "[pool.shell]\nexecutor = \"command\"\ncommand = [\"true\"]\n");
     let path = place.folder().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(MAX_WAIT)).expect("a bound");
@@ -35,7 +35,7 @@ fn a_node_says_when_it_is_ready_and_when_it_stops_and_pings_the_watchdog() {
     let node = Running::start(command);
     assert_eq!(next(&socket), ("READY=1\nSTATUS=takes tasks".to_owned(), 0));
     // It is ready when it says so: a task runs.
-    place.done(["submit", "shell", "run", "--payload", r#"{"argv":["true"]}"#, "--wait"]);
+    place.done(["submit", "shell", "run", "--wait"]);
     for _ in 0..3 {
         let mut bytes = [0; 64];
         let count = socket.recv(&mut bytes).expect("a ping");

@@ -313,5 +313,5 @@ fn once_prints_a_screen_or_json_and_exits() {
         place.refused(["top"], 2, "--once");
         place.refused(["top", "--json"], 2, "--once");
     }
-    Place::new().refused(["top", "--once"], 4, "there is no store");
+    Place::new().refused(["top", "--once"], 3, "there is no store");
 }
