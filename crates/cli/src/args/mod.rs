@@ -66,7 +66,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(crate) store: Option<String>,
     /// A node to ask over HTTP instead of a store, such as http://127.0.0.1:7700 or unix:/path/api.sock [default: OSTLER_SERVER]
-    #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE, conflicts_with = "store")]
+    #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(crate) server: Option<String>,
     /// Print JSON
     #[arg(long, global = true, help_heading = EVERYWHERE)]

@@ -51,7 +51,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{Args, Command, DeadCommand, Globals, Resume};
 use crate::config::Config;
 use crate::demo;
-use crate::exit::Code;
+use crate::exit::{Code, refused};
 use crate::print::{Format, Out};
 use crate::store_location::StoreLocation;
 use crate::up::token_file;
@@ -79,6 +79,10 @@ impl Console {
             std::env::var(SERVER_VARIABLE).ok().filter(|url| !url.is_empty() && self.globals.store.is_none())
         };
         let Some(url) = self.globals.server.clone().or_else(here) else { return Ok(None) };
+        // Clap does not see that two options exclude each other if one stands before the command and one after it.
+        if self.globals.store.is_some() {
+            return Err(refused(Code::BadInput, "name a --store or a --server, not both"));
+        }
         let node = ostler::connect(&url)?;
         if std::env::var_os("OSTLER_TOKEN").is_some_and(|token| !token.is_empty()) {
             return Ok(Some(node));

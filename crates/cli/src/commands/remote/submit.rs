@@ -109,8 +109,10 @@ pub(crate) async fn batch(
                 .into(),
         )
     };
-    let numbered =
-        answers.into_iter().zip(lines).map(|(answer, line)| SubmittedLine { line: *line, ..answer });
+    let numbered = answers.into_iter().zip(lines).map(|(mut answer, line)| {
+        answer.line = *line;
+        answer
+    });
     Ok(numbered.map(|answer| (answer.clone(), why(&answer))).collect())
 }
 
@@ -133,26 +135,27 @@ fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
             NamedTask::Key { key, .. } => format!("key:{key}"),
         })
         .collect();
-    Ok(TaskInput {
-        queue: Some(task.queue.clone()),
-        kind: Some(task.kind.clone()),
-        payload: Some(RawValue::from_string(task.payload.clone())?),
-        priority: Some(task.priority.points()),
-        delay: delay.as_ref().map(span),
-        at: task.run_at.map(time),
-        id: Some(task.id.to_string()),
-        key: unique.map(|unique| unique.key.clone()),
-        timeout: task.overrides.timeout.as_ref().map(span),
-        attempts: task.overrides.attempts.map(u64::from),
-        folder: task.folder.clone(),
-        not_after: task.not_after.map(time),
-        limit_key: task.limit_key.clone(),
-        cost: task.cost.map(u64::from),
-        key_for,
-        key_until,
-        if_taken: unique.map(|unique| unique.on_conflict.name().to_owned()),
-        if_failed: (!after.is_empty()).then(|| task.on_failed.name().to_owned()),
-        after,
-        deadline: deadline.as_ref().map(span),
-    })
+    // Read from an empty object, and then filled: only `ostler-wire` makes views.
+    let mut input: TaskInput = serde_json::from_str("{}")?;
+    input.queue = Some(task.queue.clone());
+    input.kind = Some(task.kind.clone());
+    input.payload = Some(RawValue::from_string(task.payload.clone())?);
+    input.priority = Some(task.priority.points());
+    input.delay = delay.as_ref().map(span);
+    input.at = task.run_at.map(time);
+    input.id = Some(task.id.to_string());
+    input.key = unique.map(|unique| unique.key.clone());
+    input.timeout = task.overrides.timeout.as_ref().map(span);
+    input.attempts = task.overrides.attempts.map(u64::from);
+    input.folder = task.folder.clone();
+    input.not_after = task.not_after.map(time);
+    input.limit_key = task.limit_key.clone();
+    input.cost = task.cost.map(u64::from);
+    input.key_for = key_for;
+    input.key_until = key_until;
+    input.if_taken = unique.map(|unique| unique.on_conflict.name().to_owned());
+    input.if_failed = (!after.is_empty()).then(|| task.on_failed.name().to_owned());
+    input.after = after;
+    input.deadline = deadline.as_ref().map(span);
+    Ok(input)
 }

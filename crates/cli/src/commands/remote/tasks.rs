@@ -12,7 +12,6 @@ use ostler_ops::selection::{SelectedBy, Selector};
 use ostler_ops::task_name::NamedTask;
 use ostler_store::views::{Filter, ListOrder};
 use ostler_store::{Bounds, Clock as _, MAX_PAGE, SystemClock};
-use ostler_wire::value;
 
 use crate::args::{Amend, Filters, Logs, One, PageArgs, Retry, Select};
 use crate::commands::logs::{Lines, print as print_events};
@@ -108,7 +107,9 @@ pub(super) async fn logs(console: &Console, node: &RemoteClient, logs: &Logs) ->
             } else {
                 node.events(&name, after).await?
             };
-            print_events(console, &page.events, &mut lines)?;
+            if !page.events.is_empty() {
+                print_events(console, &page.events, &mut lines)?;
+            }
             match page.after {
                 Some(next) => after = next,
                 None => break,
@@ -228,8 +229,10 @@ fn declined(name: &NamedTask, text: &str, error: RemoteError) -> Result<ActionVi
         (RemoteErrorKind::Conflict, _) if error.code == "refused" => ActionResult::Refused,
         _ => return Err(error),
     };
-    let state = word("state").and_then(|state| value::state(&state).ok()).map(|state| state.name());
-    Ok(ActionView { id: text.to_owned(), result, state, copy: None, holder: word("holder") })
+    let (state, holder) = (word("state"), word("holder"));
+    let told =
+        serde_json::json!({ "id": text, "result": result, "state": state, "copy": null, "holder": holder });
+    serde_json::from_value(told).map_err(|_| error)
 }
 
 async fn act_on_all(
