@@ -59,7 +59,9 @@ pub(super) async fn dead_list(
     filters: &Filters,
     part: &PageArgs,
 ) -> anyhow::Result<Code> {
-    let (filter, mut cursor) = (page_filter(filters, part), part.cursor.map(|cursor| cursor.to_string()));
+    // All of them have failed, and the API takes no state here.
+    let filter = Filter { state: None, ..page_filter(filters, part) };
+    let (filter, mut cursor) = (filter, part.cursor.map(|cursor| cursor.to_string()));
     let mut letters = Vec::new();
     loop {
         let wanted = (part.limit - letters.len()).min(MAX_PAGE);
