@@ -106,6 +106,7 @@ impl AgentKind {
                 .find("idle_watchdog")
                 .and_then(|found| found.duration())
                 .unwrap_or(default.idle_watchdog),
+            version_timeout: default.version_timeout,
             stagger: section.find("stagger").and_then(|found| found.duration()).unwrap_or(default.stagger),
             max_task_cost: pool.max_task_cost,
             prices: pool.prices.clone(),

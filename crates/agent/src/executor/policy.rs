@@ -14,6 +14,8 @@ use crate::settings::{DEFAULT_MAX_TURNS, Denials, ModelProvider, Permission, Too
 
 /// How long an agent may be silent while no tool runs.
 pub const IDLE_WATCHDOG: Duration = Duration::from_secs(3 * 60);
+/// How long a program may take to say its version. Some are started by Node.js, and need more than a minute on a busy machine.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3 * 60);
 /// Between two starts of one pool: agents that start at the same moment ask for the same things at the same moment.
 pub const STAGGER: Duration = Duration::from_millis(200);
 /// How often an answer that the schema does not allow is sent back.
@@ -56,6 +58,8 @@ pub struct AgentPolicy {
     pub provider: Option<ModelProvider>,
     /// How long an agent may be silent while none of its tools runs, before it counts as stuck.
     pub idle_watchdog: Duration,
+    /// How long the program may take to say its version, before the first task of a node.
+    pub version_timeout: Duration,
     /// The time between two starts.
     pub stagger: Duration,
     /// On one task, over all of its attempts: an attempt that passes it is stopped.
@@ -113,6 +117,7 @@ impl AgentPolicy {
             setting_sources: None,
             provider: None,
             idle_watchdog: IDLE_WATCHDOG,
+            version_timeout: VERSION_TIMEOUT,
             stagger: STAGGER,
             max_task_cost: None,
             extra: Vec::new(),

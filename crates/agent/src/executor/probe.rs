@@ -17,8 +17,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024;
 pub(crate) async fn program_version(policy: &AgentPolicy) -> Result<(), VersionError> {
     let known = policy.dialect.program().and(policy.program());
     let Some(program) = known else { return Ok(()) };
-    // Some programs need more than a minute to start on a busy machine: it is stuck when an agent would be.
-    let most = policy.idle_watchdog;
+    let most = policy.version_timeout;
     let read = |output: VersionOutput<'_>| probe(policy.dialect, program, output).map(drop);
     match tokio::time::timeout(
         most,

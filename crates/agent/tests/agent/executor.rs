@@ -193,14 +193,14 @@ async fn an_agent_that_does_not_say_its_version_in_time_is_asked_again_by_the_ne
     bench.policy.environment.set.push(lingers);
     let known = bench.run(&json!("[[text]]")).await;
     assert!(matches!(known.ended.outcome, Outcome::Success), "what it printed counts: {:?}", known.ended);
-    let usual = bench.policy.idle_watchdog;
+    let usual = bench.policy.version_timeout;
     bench.policy.environment.set.push(("STAND_IN_VERSION".into(), String::new()));
-    bench.policy.idle_watchdog = Duration::from_millis(300);
+    bench.policy.version_timeout = Duration::from_millis(300);
     let silent = bench.run(&json!("[[text]]")).await;
     assert_eq!(silent.failure().class, ErrorClass::Transient, "a busy machine is no reason to stop a queue");
     assert!(silent.failure().message.contains("did not answer within 300ms"), "{:?}", silent.failure());
     bench.policy.environment.set.retain(|(name, _)| name != "STAND_IN_VERSION");
-    bench.policy.idle_watchdog = usual;
+    bench.policy.version_timeout = usual;
     let next = bench.run(&json!("[[text]]")).await;
     assert!(matches!(next.ended.outcome, Outcome::Success), "{:?}", next.ended);
 }
