@@ -10,7 +10,7 @@ on_each_store!(
     without_a_preview_or_a_condition_nothing_is_touched,
 );
 
-const MANY: usize = 6_000;
+const MANY: usize = 3_000;
 
 fn start(cutoff: &Value) -> String {
     json!({"action": "replay", "filter": {"queue": QUEUE}, "cutoff": cutoff}).to_string()
@@ -31,7 +31,8 @@ async fn until_over(world: &World, id: &str) -> Value {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(MAX_WAIT, over).await.expect("it ends")
+    // Each batch has this time.
+    tokio::time::timeout(MAX_WAIT * (MANY / 1_000) as u32, over).await.expect("it ends")
 }
 
 fn replays(stats: &Value) -> u64 {

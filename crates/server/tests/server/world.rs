@@ -222,16 +222,20 @@ impl World {
 
     /// Fails waiting tasks for good.
     pub(crate) async fn fail(&self, count: usize) {
-        let session = self.node().await;
+        /// Tasks of one session: it does not renew, and must not expire.
+        const OF_A_SESSION: usize = 5_000;
         let failure = Failure::new(ErrorClass::Permanent, "no such host");
         let mut left = count;
         while left > 0 {
-            let claimed = self.claim(session, left.min(1_000)).await;
-            assert!(!claimed.is_empty(), "{left} tasks wait");
-            left -= claimed.len();
-            self.finish(claimed, &Outcome::Failed(failure.clone())).await;
+            let (session, last) = (self.node().await, left.saturating_sub(OF_A_SESSION));
+            while left > last {
+                let claimed = self.claim(session, (left - last).min(1_000)).await;
+                assert!(!claimed.is_empty(), "{left} tasks wait");
+                left -= claimed.len();
+                self.finish(claimed, &Outcome::Failed(failure.clone())).await;
+            }
+            self.store.leave(session).await.expect("it leaves");
         }
-        self.store.leave(session).await.expect("it leaves");
     }
 }
 
