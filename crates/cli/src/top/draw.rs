@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use ostler_core::visible;
 
-use super::model::{Link, Model, Section, Transcript};
+use super::model::{Model, Section, StoreLink, Transcript};
 use super::rows::{Rows, clock, counts, rows, widths};
 
 /// The widest column but the last.
@@ -45,8 +45,8 @@ fn heading(model: &Model) -> Vec<Line<'static>> {
     };
     let as_of = clock(seen.as_of.timestamp());
     let when = match &model.link {
-        Link::Live => format!("as of {as_of}"),
-        Link::Lost(why) => format!("NOT CONNECTED since {as_of}: {}", visible(why)),
+        StoreLink::Live => format!("as of {as_of}"),
+        StoreLink::Lost(why) => format!("NOT CONNECTED since {as_of}: {}", visible(why)),
     };
     vec![Line::from(format!("ostler top  {when}  {}", visible(&model.store))), Line::from(counts(seen))]
 }

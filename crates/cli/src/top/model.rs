@@ -80,7 +80,7 @@ pub(crate) enum Wish {
 
 /// A question that a capital asks first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct KeyQuestion {
     pub(crate) sentence: String,
     wish: Wish,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Transcript {
 
 /// Whether the store answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum StoreLink {
     Live,
     /// Since the last reading it does not, for this reason.
     Lost(String),
@@ -113,11 +113,11 @@ pub(crate) struct Model {
     pub(crate) section: Section,
     /// The selected thing of each section, by name, so that it stays selected when rows come and go.
     selected: [Option<String>; 5],
-    pub(crate) question: Option<Question>,
+    pub(crate) question: Option<KeyQuestion>,
     pub(crate) transcript: Option<Transcript>,
     /// What became of the last wish.
     pub(crate) notice: String,
-    pub(crate) link: Link,
+    pub(crate) link: StoreLink,
 }
 
 impl Model {
@@ -132,7 +132,7 @@ impl Model {
             question: None,
             transcript: None,
             notice: String::new(),
-            link: Link::Live,
+            link: StoreLink::Live,
         }
     }
 
@@ -258,7 +258,7 @@ impl Model {
             _ => {
                 let task = self.task()?;
                 let sentence = format!("cancel task {task}? y/n");
-                self.question = Some(Question { sentence, wish: Wish::Cancel(task) });
+                self.question = Some(KeyQuestion { sentence, wish: Wish::Cancel(task) });
                 None
             }
         }

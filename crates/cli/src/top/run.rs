@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
 use super::feed::{SPACING, watch_health, watch_store, watch_task};
-use super::model::{KeysAllowed, Link, Model, TopKey, Wish};
+use super::model::{KeysAllowed, Model, StoreLink, TopKey, Wish};
 use super::screen::Screen;
 use crate::config::{Config, ConfigError, StoreUrl};
 use crate::exit::Code;
@@ -119,8 +119,8 @@ impl TopLoop {
             },
             TopEvent::Resized => {}
             TopEvent::Read(read) => match *read {
-                Ok(seen) => (self.model.seen, self.model.link) = (Some(seen), Link::Live),
-                Err(why) => self.model.link = Link::Lost(why),
+                Ok(seen) => (self.model.seen, self.model.link) = (Some(seen), StoreLink::Live),
+                Err(why) => self.model.link = StoreLink::Lost(why),
             },
             TopEvent::Found(findings) => self.model.findings = findings,
             TopEvent::Lines(task, lines) => self.model.add_lines(task, lines),

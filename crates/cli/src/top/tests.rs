@@ -10,7 +10,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::draw::draw;
-use super::model::{KeysAllowed, Link, MAX_LINES, Model, TopKey, Transcript, Wish};
+use super::model::{KeysAllowed, MAX_LINES, Model, StoreLink, TopKey, Transcript, Wish};
 use super::rows::clock;
 
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}\u{2066}";
@@ -61,7 +61,7 @@ async fn a_frame_has_the_counts_the_tables_and_the_keys() {
     let rows = frame(&model);
     assert!(rows[4].contains("warning") && rows[4].contains("The disk is nearly full"), "{rows:?}");
     assert!(rows[5].contains("Remove something"), "{rows:?}");
-    model.link = Link::Lost("the server is away".to_owned());
+    model.link = StoreLink::Lost("the server is away".to_owned());
     assert!(frame(&model)[0].contains(&format!("NOT CONNECTED since {as_of}")));
 }
 
