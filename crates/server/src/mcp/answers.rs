@@ -119,5 +119,9 @@ fn shorten(value: &mut Value) {
 
 /// As many whole characters as fit.
 fn beginning(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
