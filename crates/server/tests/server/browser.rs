@@ -7,6 +7,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_core::{EventBody, Outcome, Role, ToolStatus};
+use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange};
 use ostler_testkit::TempStore;
 
 use crate::world::{FULL, QUEUE, StorePlace, World};
@@ -39,6 +41,52 @@ fn modules() -> Option<PathBuf> {
     Some(modules)
 }
 
+/// Queues and a conversation, so that there is something to see.
+async fn furnish(world: &World) {
+    let node = world.node().await;
+    for (queue, kind, count) in
+        [("reports", "render", 2), ("review", "agent", 1), ("thumbnails", "resize", 40)]
+    {
+        world.store.enqueue(world.ids.new_tasks(count, queue, kind)).await.expect("they are accepted");
+    }
+    let why = "the database is moved tonight".to_owned();
+    world.store.configure("reports", vec![QueueChange::Pause(why)]).await.expect("it is set");
+    let claim =
+        |queue: &str, limit| Claim { session: node, queue: queue.to_owned(), kinds: Kinds::Any, limit };
+    for (queue, limit) in [("thumbnails", 30), ("review", 1)] {
+        let ClaimAnswer::Tasks { tasks, .. } =
+            world.store.claim(claim(queue, limit)).await.expect("it is answered")
+        else {
+            panic!("the session is over")
+        };
+        if queue == "thumbnails" {
+            world.finish(tasks, &Outcome::Success).await;
+            continue;
+        }
+        let call = "c1".to_owned();
+        let said = vec![
+            EventBody::Message { role: Role::User, text: "Review the change of the parser.".to_owned() },
+            EventBody::ToolCall {
+                call: call.clone(),
+                tool: "Read".to_owned(),
+                input: r#"{"file":"src/parse.rs"}"#.to_owned(),
+            },
+            EventBody::ToolResult {
+                call,
+                tool: None,
+                status: ToolStatus::Ok,
+                output: "fn parse() {\n}\n".repeat(20),
+            },
+            EventBody::Message {
+                role: Role::Assistant,
+                text: "The parser accepts an empty line.".to_owned(),
+            },
+        ];
+        world.store.append(tasks[0].lease.as_ref(), said).await.expect("they are written");
+        std::mem::forget(tasks);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_sees_the_pages_live_and_acts_on_them() {
     let Some(modules) = modules() else { return };
@@ -51,6 +99,7 @@ async fn a_browser_sees_the_pages_live_and_acts_on_them() {
     world.store.enqueue(vec![letter]).await.expect("it is accepted");
     world.fail(1).await;
     world.enqueue(3).await;
+    furnish(&world).await;
     let link = format!("/login#{}", world.server().login_text().expect("a link"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/browser/scenario.mjs");
     let pictures = std::env::var(PICTURES).unwrap_or_default();

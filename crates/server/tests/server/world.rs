@@ -30,7 +30,14 @@ struct Content;
 #[async_trait]
 impl Examiner for Content {
     async fn examine(&self) -> Vec<FindingView> {
-        vec![FindingView::info("test", "a sentence", "advice")]
+        vec![
+            FindingView::warning(
+                "queue-paused",
+                "queue \"reports\" is paused, and 2 tasks wait: the database is moved tonight",
+                "To resume it: ostler resume reports",
+            ),
+            FindingView::info("test", "a sentence", "advice"),
+        ]
     }
 }
 

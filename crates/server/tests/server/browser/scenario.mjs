@@ -97,6 +97,15 @@ const raw = await fetch(`${base}/api/v1/tasks/${dead}`, { headers: { authorizati
 const kept = await raw.text();
 must(kept.includes('{"n":9007199254740993,"x":1.10,"u":"\\u0000","who":"new"}'), kept);
 
+// A conversation, with the tool call folded.
+const talk = (await api("GET", "/api/v1/tasks?queue=review")).tasks[0].id;
+await page.goto(`${base}/tasks/${talk}`);
+must(!(await page.locator("#e3 pre").isVisible()), "a tool's result is folded");
+await page.locator("#e3 summary").click();
+must(await page.locator("#e3 pre").isVisible(), "it unfolds");
+await page.locator("#conversation").scrollIntoViewIfNeeded();
+await picture(page, "conversation");
+
 // Any number of tabs on plain HTTP.
 const tabs = [];
 for (let n = 0; n < 12; n += 1) tabs.push(await open("/tasks"));
