@@ -24,9 +24,13 @@ pub(super) async fn text(operation: &Operation, answer: Answer) -> Result<String
     }
     Ok(match operation.answers {
         Answers::Lines(_) => cut_lines(operation, &whole, rest),
-        Answers::Json(_) | Answers::Events(_) | Answers::File | Answers::OpenMetrics | Answers::Nothing => {
-            cut_json(operation, &whole)
-        }
+        Answers::Json(_)
+        | Answers::Events(_)
+        | Answers::File
+        | Answers::OpenMetrics
+        | Answers::Nothing
+        | Answers::Page
+        | Answers::PageFile => cut_json(operation, &whole),
     })
 }
 
@@ -41,9 +45,13 @@ async fn read(operation: &Operation, answer: Answer) -> Result<(Vec<u8>, Rest), 
     let enough = match operation.answers {
         // The lines after these are not shown, so they are not read from the store either.
         Answers::Lines(_) => MAX_ANSWER_BYTES,
-        Answers::Json(_) | Answers::Events(_) | Answers::File | Answers::OpenMetrics | Answers::Nothing => {
-            MAX_READ_BYTES
-        }
+        Answers::Json(_)
+        | Answers::Events(_)
+        | Answers::File
+        | Answers::OpenMetrics
+        | Answers::Nothing
+        | Answers::Page
+        | Answers::PageFile => MAX_READ_BYTES,
     };
     let (mut body, mut bytes) = (answer.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
