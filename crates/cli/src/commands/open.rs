@@ -7,8 +7,8 @@ use ostler_core::TaskId;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::Console;
-use crate::config::{self, Listen};
+use super::{Console, config};
+use crate::config::{Config, Listen};
 use crate::exit::{Code, refused};
 use crate::up::{api_token, login_address};
 
@@ -36,7 +36,7 @@ pub(super) async fn run(console: &Console, task: Option<TaskId>, browser: Browse
     let place = console.place()?;
     let api = match config::here() {
         Some(path) => config::required(&path)?.api,
-        None => config::Config::default().api,
+        None => Config::default().api,
     };
     let address = match api.listen {
         Listen::Nowhere => return Err(refused(Code::BadInput, "listen = \"none\": the node has no pages")),
