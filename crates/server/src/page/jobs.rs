@@ -100,7 +100,7 @@ fn actions(page: &PageContext, job: &JobView) -> Markup {
             all.push(one("jobs.cancel", "Cancel"));
         }
         JobState::Completed | JobState::Failed | JobState::Cancelled => {
-            all.push(one("jobs.remove", "Remove"))
+            all.push(one("jobs.remove", "Remove"));
         }
     }
     if job.tasks.failed > 0 {
