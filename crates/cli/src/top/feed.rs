@@ -9,7 +9,7 @@ use ostler_exec::ThreadEnvironment;
 use ostler_ops::logs::{LogPage, LogTail};
 use ostler_ops::overview::whole;
 use ostler_store::{Store, SystemClock};
-use ostler_wire::event::line;
+use ostler_wire::event::EventView;
 use ostler_wire::overview::OverviewView;
 use ostler_wire::system::FindingView;
 use tokio::sync::mpsc::Sender;
@@ -71,7 +71,9 @@ pub(crate) async fn watch_task(store: Arc<dyn Store>, task: TaskId, events: Send
     let (mut changes, mut tail) = (store.changes(), LogTail::new(task, 0));
     loop {
         let lines = match tail.next(store.as_ref()).await {
-            Ok(LogPage::Events(page)) => page.iter().flat_map(|event| shown(&line(&event.body))).collect(),
+            Ok(LogPage::Events(page)) => {
+                page.iter().flat_map(|event| shown(&EventView::from(event).line())).collect()
+            }
             Ok(LogPage::UpToDate) => {
                 let began = Instant::now();
                 changes.wait().await;

@@ -64,6 +64,9 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         }
         Command::Completions { .. } => Err(not_here("it needs no node")),
         Command::Continue(_)
+        | Command::Open { .. }
+        | Command::Top(_)
+        | Command::Mcp(_)
         | Command::Drain { .. }
         | Command::Resize(_)
         | Command::Recycle(_)
