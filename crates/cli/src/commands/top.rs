@@ -15,7 +15,8 @@ pub(super) async fn run(console: &Console, args: &TopArgs) -> anyhow::Result<Cod
     if !args.once && console.out.format() == Format::Json {
         return Err(refused(Code::BadInput, "--json prints one reading: add --once"));
     }
-    if !args.once && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+    let on_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if !args.once && !on_terminal {
         return Err(refused(Code::BadInput, "top needs a terminal; add --once to print one screen"));
     }
     let place = console.place()?;

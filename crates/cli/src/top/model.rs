@@ -202,13 +202,11 @@ impl Model {
         }
         if let Some(question) = self.question.take() {
             // Everything but yes is no.
-            return match key {
-                TopKey::Char('y' | 'Y') => Some(question.wish),
-                _ => {
-                    "nothing was done".clone_into(&mut self.notice);
-                    None
-                }
-            };
+            if matches!(key, TopKey::Char('y' | 'Y')) {
+                return Some(question.wish);
+            }
+            "nothing was done".clone_into(&mut self.notice);
+            return None;
         }
         self.notice.clear();
         match key {
@@ -251,17 +249,17 @@ impl Model {
             KeysAllowed::Looking => return None,
             KeysAllowed::All => {}
         }
-        match key {
-            TopKey::Char('p') => self.queue().map(Wish::Pause),
-            TopKey::Char('r') => self.queue().map(Wish::Resume),
-            // A capital is dangerous, and asks.
-            _ => {
-                let task = self.task()?;
-                let sentence = format!("cancel task {task}? y/n");
-                self.question = Some(KeyQuestion { sentence, wish: Wish::Cancel(task) });
-                None
-            }
+        if key == TopKey::Char('p') {
+            return self.queue().map(Wish::Pause);
         }
+        if key == TopKey::Char('r') {
+            return self.queue().map(Wish::Resume);
+        }
+        // A capital is dangerous, and asks.
+        let task = self.task()?;
+        let sentence = format!("cancel task {task}? y/n");
+        self.question = Some(KeyQuestion { sentence, wish: Wish::Cancel(task) });
+        None
     }
 
     /// The keys that do something now, for the last line.

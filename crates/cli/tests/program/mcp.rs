@@ -70,7 +70,9 @@ impl McpClient {
     }
 
     fn ask(&mut self, call: &str, arguments: Value) -> Value {
-        let line = json!({ "call": call, "arguments": arguments }).to_string() + "\n";
+        let mut line = json!({ "call": call });
+        line["arguments"] = arguments;
+        let line = line.to_string() + "\n";
         self.calls.as_mut().expect("it is open").write_all(line.as_bytes()).expect("it is read");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("it answers");

@@ -56,9 +56,8 @@ fn pass_on(mut client: TcpStream, node: &Path, budget: Option<usize>, cuts: &Ato
     });
     let mut left = budget.unwrap_or(usize::MAX);
     let mut piece = [0; 4096];
-    loop {
-        // The node has done its work when the answer begins to come.
-        let Ok(read @ 1..) = server.read(&mut piece) else { break };
+    // The node has done its work when the answer begins to come.
+    while let Ok(read @ 1..) = server.read(&mut piece) {
         let passed = read.min(left);
         if client.write_all(&piece[..passed]).is_err() {
             break;

@@ -89,7 +89,7 @@ fn resolved(value: &Value, saved: &Map<String, Value>) -> Value {
         Value::Object(fields) => {
             Value::Object(fields.iter().map(|(name, one)| (name.clone(), resolved(one, saved))).collect())
         }
-        other => other.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

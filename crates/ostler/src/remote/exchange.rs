@@ -148,8 +148,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(to: NodeAddress, token: Option<String>, ids: Ids) -> Result<Self, RemoteError> {
-        let token = token.as_deref().map(bearer).transpose()?;
+    pub(super) fn new(to: NodeAddress, token: Option<&str>, ids: Ids) -> Result<Self, RemoteError> {
+        let token = token.map(bearer).transpose()?;
         let http = HttpClient::new(AddressRules::Any, Proxies::None);
         Ok(Self { to, token, http, ids, answered: AtomicBool::new(false) })
     }

@@ -64,7 +64,7 @@ pub struct RemoteClient {
 pub fn connect(url: &str) -> Result<RemoteClient, RemoteError> {
     let token = std::env::var("OSTLER_TOKEN").ok().filter(|token| !token.is_empty());
     let ids = ids().map_err(|error| RemoteError::invalid("ids", &error.to_string()))?;
-    let exchange = Exchange::new(NodeAddress::parse(url)?, token, Arc::clone(&ids))?;
+    let exchange = Exchange::new(NodeAddress::parse(url)?, token.as_deref(), Arc::clone(&ids))?;
     Ok(RemoteClient { shared: Arc::new(exchange), queue: DEFAULT_QUEUE.into(), ids })
 }
 
