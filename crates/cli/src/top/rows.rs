@@ -93,7 +93,7 @@ fn problems(findings: &[FindingView]) -> Rows {
             rows.push(vec![String::new(), visible(&finding.advice)]);
         }
     }
-    Rows { heading: &["HOW BAD", "WHAT"], rows }
+    Rows { heading: &["LEVEL", "PROBLEM"], rows }
 }
 
 fn seconds(seconds: u64) -> String {
