@@ -45,8 +45,12 @@ pub enum StopCause {
     Timeout,
     /// It was silent for too long, with no tool in flight.
     Idle,
+    /// It did not open a session in time.
+    Unopened,
     /// Its running cost passed the budget of the task.
     Budget,
+    /// It went on after as many model requests as it may make.
+    TurnLimit,
     /// It was about to repeat a request that will be refused again.
     Hopeless,
 }
@@ -169,7 +173,14 @@ fn stopped(stop: StopCause) -> Stopped {
         StopCause::Cancelled => Stopped::Cancelled,
         StopCause::Timeout => Stopped::For(Trouble::new(Reason::TimedOut, "its time was up")),
         StopCause::Idle => Stopped::For(Trouble::new(Reason::Idle, "it was silent for too long")),
+        StopCause::Unopened => {
+            Stopped::For(Trouble::new(Reason::NoResult, "it did not open a session in time"))
+        }
         StopCause::Budget => Stopped::For(Trouble::new(Reason::Budget, "the budget of the task is spent")),
+        StopCause::TurnLimit => Stopped::For(Trouble::new(
+            Reason::TurnLimit,
+            "it made as many model requests as it may, and was not done",
+        )),
         StopCause::AfterResult | StopCause::Hopeless => {
             Stopped::For(Trouble::new(Reason::NoResult, "it was stopped before it had a result"))
         }

@@ -23,6 +23,8 @@ pub enum Fact {
     ToolFinished {
         call: String,
     },
+    /// It has made as many model requests as it may, and goes on: it is interrupted.
+    TurnLimit,
     /// The agent is about to repeat a request that will be refused again: it is killed before it does.
     Hopeless,
     /// The result is there, and the process should exit: a grace period begins.

@@ -157,6 +157,14 @@ impl Dialect {
         }
     }
 
+    /// Whether it speaks by lines on its standard output. What it writes to standard error is no sign of life then.
+    pub(crate) const fn has_protocol(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::CodexExec | Self::Gemini | Self::OpenCode | Self::Acp => true,
+            Self::Command => false,
+        }
+    }
+
     /// Whether the pool has to name the program.
     pub(crate) const fn needs_command(self) -> bool {
         self.program().is_none()
@@ -302,6 +310,16 @@ impl AgentRun {
             Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => {
                 LogLine::Shown
             }
+        }
+    }
+
+    /// Whether a session is to be opened before the prompt is sent, and is not yet.
+    #[must_use]
+    pub fn is_opening(&self) -> bool {
+        match &self.reader {
+            Reader::Codex(server) => server.is_opening(),
+            Reader::Acp(client) => client.is_opening(),
+            Reader::Claude(_) | Reader::CodexExec(_) | Reader::Command(_) => false,
         }
     }
 

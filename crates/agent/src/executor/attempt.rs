@@ -228,8 +228,7 @@ impl<'a> AgentAttempt<'a> {
         let trouble = if let Some(most) = most.filter(|most| cost >= *most) {
             Trouble::new(Reason::Budget, format!("the task has cost {cost}, and its budget is {most}"))
         } else if recorder.turns() >= task.max_turns {
-            let turns = recorder.turns();
-            Trouble::new(Reason::TurnLimit, format!("it made {turns} model requests, and was not done"))
+            Trouble::new(Reason::TurnLimit, over_turns(recorder.turns()))
         } else {
             return Ok(());
         };
@@ -309,7 +308,8 @@ impl<'a> AgentAttempt<'a> {
         match followed {
             Followed::Ended { exit, stop, stderr } => {
                 let (now, zone) = ((executor.now)(), &executor.zone);
-                Ok(self.in_time(run.end(&ProcessEnd { exit, stop, stderr: &stderr, now, zone }), stop))
+                let report = run.end(&ProcessEnd { exit, stop, stderr: &stderr, now, zone });
+                Ok(self.with_limit(report, stop, recorder.turns()))
             }
             Followed::Lost => Err(AttemptResult::cancelled().into()),
             Followed::Unresponsive => Err(AttemptResult::too_long(self.work.timeout).unresponsive().into()),
@@ -317,8 +317,8 @@ impl<'a> AgentAttempt<'a> {
         }
     }
 
-    /// Names the time that was up.
-    fn in_time(&self, mut report: RunReport, stop: StopCause) -> RunReport {
+    /// Names the limit that was reached.
+    fn with_limit(&self, mut report: RunReport, stop: StopCause, turns: u32) -> RunReport {
         if let AgentEnd::Failed(trouble) = &mut report.end {
             match stop {
                 StopCause::Timeout if trouble.reason == Reason::TimedOut => {
@@ -328,12 +328,21 @@ impl<'a> AgentAttempt<'a> {
                     let most = self.executor.policy.idle_watchdog;
                     trouble.message = format!("it was silent for {most:?}, and no tool was running");
                 }
+                StopCause::Unopened if trouble.reason == Reason::NoResult => {
+                    let most = self.executor.policy.opening_time();
+                    trouble.message = format!("it did not open a session within {most:?}");
+                }
+                StopCause::TurnLimit if trouble.reason == Reason::TurnLimit => {
+                    trouble.message = over_turns(turns);
+                }
                 StopCause::None
                 | StopCause::AfterResult
                 | StopCause::Cancelled
                 | StopCause::Timeout
                 | StopCause::Idle
+                | StopCause::Unopened
                 | StopCause::Budget
+                | StopCause::TurnLimit
                 | StopCause::Hopeless => {}
             }
         }
@@ -374,8 +383,12 @@ impl<'a> AgentAttempt<'a> {
 }
 
 /// Usage that was seen, and that the agent did not come to report.
-fn estimated(usage: Usage) -> Usage {
+pub(crate) fn estimated(usage: Usage) -> Usage {
     Usage { source: UsageSource::Estimated, ..usage }
+}
+
+fn over_turns(turns: u32) -> String {
+    format!("it made {turns} model requests, and was not done")
 }
 
 fn no_folder(error: impl std::fmt::Display) -> AttemptResult {

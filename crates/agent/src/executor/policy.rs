@@ -16,6 +16,8 @@ use crate::settings::{DEFAULT_MAX_TURNS, Denials, ModelProvider, Permission, Too
 pub const IDLE_WATCHDOG: Duration = Duration::from_secs(3 * 60);
 /// How long a program may take to say its version. Some are started by Node.js, and need more than a minute on a busy machine.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(3 * 60);
+/// How long an agent may take to open a session. Some are started by Node.js, read all of a conversation and start MCP servers first.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(3 * 60);
 /// Between two starts of one pool: agents that start at the same moment ask for the same things at the same moment.
 pub const STAGGER: Duration = Duration::from_millis(200);
 /// How often an answer that the schema does not allow is sent back.
@@ -60,6 +62,9 @@ pub struct AgentPolicy {
     pub idle_watchdog: Duration,
     /// How long the program may take to say its version, before the first task of a node.
     pub version_timeout: Duration,
+    /// How long an agent may take to open the session that its prompt is for, if it is not [`idle_watchdog`](Self::idle_watchdog), which
+    /// may be longer.
+    pub opening_timeout: Duration,
     /// The time between two starts.
     pub stagger: Duration,
     /// On one task, over all of its attempts: an attempt that passes it is stopped.
@@ -118,6 +123,7 @@ impl AgentPolicy {
             provider: None,
             idle_watchdog: IDLE_WATCHDOG,
             version_timeout: VERSION_TIMEOUT,
+            opening_timeout: OPENING_TIMEOUT,
             stagger: STAGGER,
             max_task_cost: None,
             extra: Vec::new(),
@@ -132,6 +138,11 @@ impl AgentPolicy {
             max_log_bytes: MAX_AGENT_LOG_BYTES,
             max_output_bytes: MAX_OUTPUT_BYTES,
         }
+    }
+
+    /// How long an agent may take to open a session.
+    pub(super) fn opening_time(&self) -> Duration {
+        self.opening_timeout.max(self.idle_watchdog)
     }
 
     /// The program that is run.

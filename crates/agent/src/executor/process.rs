@@ -78,6 +78,8 @@ enum ProcessEvent {
     Cancel,
     /// No sign of life for too long.
     Idle,
+    /// No session for too long.
+    Unopened,
     /// The result is there, and the process is too.
     Overdue,
     /// Time to write down how the conversation stands.
@@ -110,6 +112,7 @@ impl AgentProcess<'_> {
         let mut reader = Reader::new(self.control, self.policy, self.run);
         let mut timer = std::pin::pin!(sleep_until(self.limits.deadline));
         let mut idle = std::pin::pin!(sleep(self.policy.idle_watchdog));
+        let mut opening = std::pin::pin!(sleep(self.policy.opening_time()));
         let mut overdue = std::pin::pin!(sleep(self.limits.grace));
         let mut silence = std::pin::pin!(sleep(SILENCE));
         let mut ticks = interval(COUNT_INTERVAL);
@@ -138,7 +141,10 @@ impl AgentProcess<'_> {
             if input.is_empty() && self.recorder.is_input_whole() {
                 stdin = None;
             }
-            let is_silent = listens && is_free && !self.recorder.has_tools() && !self.recorder.has_result();
+            // While it opens a session, it has a limit of its own.
+            let is_opening = listens && self.run.is_opening();
+            let is_busy = is_opening || self.recorder.has_tools() || self.recorder.has_result();
+            let is_silent = listens && is_free && !is_busy;
             let is_sending = self.recorder.is_sending();
             let is_overdue = listens && self.recorder.has_result();
             // In this order: an exit comes before a deadline, a flood of output does not delay a timer, and the output of a process that
@@ -150,6 +156,7 @@ impl AgentProcess<'_> {
                 () = &mut timer, if runs => ProcessEvent::Timer,
                 () = cancel.cancelled(), if listens => ProcessEvent::Cancel,
                 () = &mut idle, if is_silent => ProcessEvent::Idle,
+                () = &mut opening, if is_opening => ProcessEvent::Unopened,
                 () = &mut overdue, if is_overdue => ProcessEvent::Overdue,
                 _ = ticks.tick(), if runs => ProcessEvent::Tick,
                 sent = write(&mut stdin, &input), if !input.is_empty() => ProcessEvent::Stdin(sent),
@@ -188,6 +195,9 @@ impl AgentProcess<'_> {
                 ProcessEvent::Idle => {
                     stage = self.terminate(StopCause::Idle, self.limits.grace, timer.as_mut());
                 }
+                ProcessEvent::Unopened => {
+                    stage = self.terminate(StopCause::Unopened, self.limits.grace, timer.as_mut());
+                }
                 ProcessEvent::Overdue => {
                     stage = self.terminate(StopCause::AfterResult, self.limits.grace, timer.as_mut());
                 }
@@ -205,8 +215,10 @@ impl AgentProcess<'_> {
                 }
                 ProcessEvent::Stderr(Ok(0) | Err(_)) => stderr = None,
                 ProcessEvent::Stderr(Ok(_)) => {
-                    reader.stderr(&err, self.run, self.recorder);
-                    self.alive(idle.as_mut());
+                    let is_known = reader.stderr(&err, self.run, self.recorder);
+                    if is_known || !self.policy.dialect.has_protocol() {
+                        self.alive(idle.as_mut());
+                    }
                     silence.as_mut().reset(Instant::now() + SILENCE);
                 }
                 ProcessEvent::Silence => (stdout, stderr) = (None, None),
@@ -217,6 +229,8 @@ impl AgentProcess<'_> {
             if let ProcessStage::Running = stage {
                 if self.limits.budget.is_some_and(|most| self.recorder.cost() > most) {
                     stage = self.ask(StopCause::Budget, timer.as_mut());
+                } else if self.recorder.is_over_turns() && !self.recorder.has_result() {
+                    stage = self.ask(StopCause::TurnLimit, timer.as_mut());
                 } else if self.recorder.is_hopeless() {
                     stage = self.kill(StopCause::Hopeless, timer.as_mut());
                 } else if self.recorder.is_closed() {
@@ -297,19 +311,33 @@ impl Reader {
         }
     }
 
-    fn stderr(&mut self, bytes: &[u8], run: &mut AgentRun, recorder: &mut Recorder) {
+    /// Whether something was learned from it.
+    fn stderr(&mut self, bytes: &[u8], run: &mut AgentRun, recorder: &mut Recorder) -> bool {
         let bytes = self.errors.take(bytes);
-        let Some(splitter) = &mut self.log_splitter else { return self.keep(&bytes) };
+        let Some(splitter) = &mut self.log_splitter else {
+            self.keep(&bytes);
+            return false;
+        };
+        let mut is_known = false;
         for line in splitter.push(&bytes) {
-            self.log_line(&line, run, recorder);
+            is_known |= self.log_line(&line, run, recorder);
         }
+        is_known
     }
 
-    fn log_line(&mut self, line: &Line, run: &mut AgentRun, recorder: &mut Recorder) {
+    /// Whether something was learned from it.
+    fn log_line(&mut self, line: &Line, run: &mut AgentRun, recorder: &mut Recorder) -> bool {
         let (Line::Whole(bytes) | Line::Cut { beginning: bytes, .. }) = line;
         match run.log_line(&String::from_utf8_lossy(bytes)) {
-            LogLine::Noise(facts) => recorder.take(facts),
-            LogLine::Shown => self.keep(&[bytes.as_slice(), b"\n"].concat()),
+            LogLine::Noise(facts) => {
+                let is_known = !facts.is_empty();
+                recorder.take(facts);
+                is_known
+            }
+            LogLine::Shown => {
+                self.keep(&[bytes.as_slice(), b"\n"].concat());
+                false
+            }
         }
     }
 

@@ -55,6 +55,7 @@ struct RunState {
     tools: HashSet<String>,
     has_result: bool,
     is_hopeless: bool,
+    is_over_turns: bool,
     cost: Cost,
     turns: u32,
 }
@@ -99,7 +100,7 @@ impl Recorder {
     }
 
     /// Counts usage of an attempt whose node died before it could be reported.
-    pub(super) fn count_lost(&mut self, lost: Vec<Usage>) {
+    pub(crate) fn count_lost(&mut self, lost: Vec<Usage>) {
         if lost.is_empty() {
             return;
         }
@@ -166,6 +167,11 @@ impl Recorder {
     /// Whether the agent would only repeat what is refused.
     pub(super) const fn is_hopeless(&self) -> bool {
         self.run.is_hopeless
+    }
+
+    /// Whether the agent goes on although it has made as many model requests as it may.
+    pub(super) const fn is_over_turns(&self) -> bool {
+        self.run.is_over_turns
     }
 
     /// Whether everything so far is stored, or at least on its way.
@@ -266,6 +272,7 @@ impl Recorder {
             }
             Fact::ResultSeen => self.run.has_result = true,
             Fact::Hopeless => self.run.is_hopeless = true,
+            Fact::TurnLimit => self.run.is_over_turns = true,
             Fact::Send(line) => {
                 self.run.input.extend_from_slice(line.as_bytes());
                 self.run.input.push(b'\n');

@@ -167,7 +167,16 @@ async fn a_task_that_goes_on_for_too_many_rounds_of_tools_is_cancelled() {
     let mut bench = Bench::acp().await;
     bench.policy.max_turns = 3;
     let ran = bench.run(&json!("[[tools 5]]")).await;
-    assert!(ran.failure().message.contains("it made 3 model requests"), "{:?}", ran.failure());
+    // Those that it wrote before it read the cancel count too.
+    assert!(ran.failure().message.contains("it made 5 model requests"), "{:?}", ran.failure());
+    assert_eq!(ran.failure().class, ErrorClass::Permanent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_ignores_the_cancel_at_its_limit_is_killed() {
+    let mut bench = Bench::acp().await;
+    bench.policy.max_turns = 3;
+    bench.has_killed_at_the_turn_limit("session/cancel").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,6 +188,12 @@ async fn an_answer_that_the_schema_does_not_allow_is_sent_back_in_the_same_sessi
     assert_eq!(ran.output(), json!({"score": 7}));
     let requests = bench.requests();
     assert_eq!((requests.len(), &requests[0]["session"]), (2, &requests[1]["session"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_writes_lines_and_opens_no_session_is_stopped_and_tried_again() {
+    let mut bench = Bench::acp().await;
+    bench.has_no_session_in_time().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_agent::Dialect;
 use ostler_agent::executor::{AgentExecutor, AgentPolicy};
-use ostler_core::{Conversation, EventBody, Failure, Id, Outcome, TaskId, Timestamp, WorkerId};
+use ostler_core::{Conversation, ErrorClass, EventBody, Failure, Id, Outcome, TaskId, Timestamp, WorkerId};
 use ostler_exec::{
     AttemptResult, Control, EventReceiver, StepError, StepLookup, StepStore, Steps, Work, event_channel,
 };
 use ostler_process::supervisor::{Supervisor, SupervisorProgram};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The variable with the role in which this program is started again.
@@ -123,13 +123,47 @@ impl Bench {
     }
 
     pub(crate) fn start_work(&self, work: Work, earlier: Earlier) -> Running {
+        self.start_by(Arc::new(self.executor()), work, earlier)
+    }
+
+    /// Starts an attempt by an executor that others may use too.
+    pub(crate) fn start_by(&self, executor: Arc<AgentExecutor>, work: Work, earlier: Earlier) -> Running {
         let (sender, receiver) = event_channel();
         let control = Control { steps: Steps::kept(Arc::new(earlier)), ..Control::new(sender) };
-        let executor = self.policy.secrets.clone().guard(Arc::new(self.executor()));
+        let executor = self.policy.secrets.clone().guard(executor);
         let (events, given) = (Arc::<Mutex<Vec<EventBody>>>::default(), control.clone());
         let collected = tokio::spawn(collect(receiver, Arc::clone(&events)));
         let ended = tokio::spawn(async move { executor.run(work, given).await });
         Running { control, ended, events, collected }
+    }
+
+    /// Runs an agent that goes on after `request`, the interruption, and after SIGTERM: it ends as one over its turn limit, long before
+    /// its time is up.
+    pub(crate) async fn has_killed_at_the_turn_limit(&self, request: &str) {
+        let work = Work { timeout: 2 * SOON, ..self.work(&json!("[[tireless]]")) };
+        let ran = self.start_work(work, Earlier::default()).end().await;
+        let failure = ran.failure();
+        assert_eq!(failure.class, ErrorClass::Permanent, "{failure:?}");
+        let made =
+            failure.message.strip_prefix("it made ").and_then(|rest| rest.split_once(" model requests"));
+        let made = made.and_then(|(count, _)| count.parse::<u32>().ok());
+        assert!(made.is_some_and(|count| count >= 3), "{failure:?}");
+        assert_eq!(self.logged("ignored").await, json!(request), "it was asked first");
+        let pid = self.logged("pid").await;
+        assert!(!runs(&pid));
+    }
+
+    /// Runs an agent that opens no session: a transient failure, which names the time that it had, and nothing is asked.
+    pub(crate) async fn has_no_session_in_time(&mut self) {
+        self.policy.environment.set.push(("STAND_IN_OPENS".into(), "never".into()));
+        (self.policy.opening_timeout, self.policy.idle_watchdog) =
+            (Duration::from_secs(1), Duration::from_millis(100));
+        let work = Work { timeout: 2 * SOON, ..self.work(&json!("[[text]]")) };
+        let ran = self.start_work(work, Earlier::default()).end().await;
+        let failure = ran.failure();
+        assert_eq!(failure.class, ErrorClass::Transient, "{failure:?}");
+        assert_eq!(failure.message, "it did not open a session within 1s");
+        assert_eq!(self.requests().len(), 0);
     }
 
     /// The lines of the stand-in's log.

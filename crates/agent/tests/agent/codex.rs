@@ -34,6 +34,19 @@ async fn a_cancelled_turn_is_interrupted_in_the_words_of_the_agent_and_can_be_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_goes_on_after_its_interruption_at_the_limit_is_killed() {
+    let mut bench = Bench::codex().await;
+    bench.policy.max_turns = 3;
+    bench.has_killed_at_the_turn_limit("turn/interrupt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_nothing_is_stopped_and_tried_again() {
+    let mut bench = Bench::codex().await;
+    bench.has_no_session_in_time().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thread_that_is_lost_begins_anew() {
     let bench = Bench::codex().await;
     let session = bench.run(&json!("One")).await.sessions().remove(0);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ostler_agent::Dialect;
 use ostler_core::{Cost, ErrorClass, Outcome};
 use ostler_exec::Work;
 use serde_json::json;
@@ -21,6 +22,19 @@ async fn silence_is_stuck_unless_a_tool_runs() {
     assert_eq!(busy.failure().class, ErrorClass::Timeout, "{:?}", busy.failure());
     let child = bench.logged("child").await;
     until("the tool is gone", || !runs(&child)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn noise_on_standard_error_is_a_sign_of_life_only_where_there_is_no_protocol() {
+    let mut bench = Bench::claude().await;
+    bench.policy.idle_watchdog = Duration::from_secs(3);
+    let noisy = bench.run(&json!("[[noise]]")).await;
+    assert_eq!(noisy.failure().class, ErrorClass::Stuck, "{:?}", noisy.failure());
+    assert!(noisy.events.iter().any(|event| event.text() == Some("still here")), "its noise is in the log");
+
+    (bench.policy.dialect, bench.policy.command) = (Dialect::Command, vec!["sh".into()]);
+    let script = "for i in $(seq 45); do echo working >&2; sleep 0.1; done; echo done";
+    assert_eq!(bench.run(&json!(script)).await.output(), json!("done"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,6 +109,9 @@ impl Case {
             let (read, later) = rest.split_at((*size).clamp(1, rest.len()));
             for line in lines.push(read) {
                 facts.extend(run.line(&line));
+                if facts.last() == Some(&Fact::TurnLimit) {
+                    facts.extend(run.interrupt());
+                }
             }
             rest = later;
         }
@@ -116,6 +119,7 @@ impl Case {
             facts.extend(run.line(&line));
         }
         let stop = match (self.gave_up, facts.contains(&Fact::ResultSeen)) {
+            (false, _) if facts.contains(&Fact::TurnLimit) => StopCause::TurnLimit,
             (false, _) => StopCause::None,
             (true, true) => StopCause::AfterResult,
             (true, false) => StopCause::Timeout,

@@ -91,6 +91,7 @@ fn fact(fact: &Fact) -> Option<String> {
         Fact::ResultSeen => "result seen".to_owned(),
         Fact::Send(line) => format!("send {}", cut(line)),
         Fact::CloseStdin => "close stdin".to_owned(),
+        Fact::TurnLimit => "turn limit".to_owned(),
     })
 }
 

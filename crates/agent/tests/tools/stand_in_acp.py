@@ -3,11 +3,13 @@
 
 The prompt says what it does, as in "[[ask edit a.txt]] please"; of a session, its first prompt. Each prompt is a line in the file that
 STAND_IN_LOG names, and its sessions are beside that file. STAND_IN_CAN names what it can: "resume", "load" or nothing; STAND_IN_SPEAKS the
-version of the protocol.
+version of the protocol. With STAND_IN_OPENS=never it writes lines, and opens no session. STAND_IN_REFUSES is what it
+says instead of opening an earlier session.
 """
 import json
 import os
 import re
+import select
 import signal
 import sys
 import time
@@ -114,6 +116,15 @@ def turn(session, prompt):
             update(session, "tool_call_update", toolCallId=str(number), status="completed")
         if (message := read()) is not None and message.get("method") == "session/cancel":
             return "cancelled"
+    elif command == "tireless":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        number = 0
+        while True:
+            number += 1
+            update(session, "tool_call", toolCallId=str(number), title="ls", kind="execute", status="in_progress")
+            update(session, "tool_call_update", toolCallId=str(number), status="completed")
+            if select.select([sys.stdin], [], [], 0.02)[0] and (message := read()) is not None:
+                note(ignored=message.get("method"))
     elif command == "crash":
         say(session, "Half a sent")
         print("it broke in the middle", file=sys.stderr, flush=True)
@@ -153,6 +164,11 @@ while (request := read()) is not None:
     if method == "initialize":
         can = {"loadSession": "load" in abilities, "sessionCapabilities": {"resume": {}} if "resume" in abilities else {}}
         emit(id=request["id"], result={"protocolVersion": int(os.environ.get("STAND_IN_SPEAKS", "1")), "agentCapabilities": can})
+    elif method == "session/new" and os.environ.get("STAND_IN_OPENS") == "never":
+        while True:
+            update("", "available_commands_update", availableCommands=[])
+            print("still here", file=sys.stderr, flush=True)
+            time.sleep(0.05)
     elif method == "session/new":
         session = f"sess_{os.getpid()}_{time.time_ns()}"
         open(os.path.join(sessions, session), "w").close()

@@ -54,6 +54,13 @@ def note(**fields):
         log.write(json.dumps({"session": session, "pid": os.getpid(), **fields}) + "\n")
 
 
+def noise():
+    """Writes to standard error, and says nothing."""
+    while True:
+        print("still here", file=sys.stderr, flush=True)
+        time.sleep(0.1)
+
+
 def forever():
     while True:
         time.sleep(60)
@@ -99,6 +106,8 @@ def act(name, word, prompts):
         result(json.dumps({"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}))
     elif name == "hang":
         forever()
+    elif name == "noise":
+        noise()
     elif name == "tool":
         say({"type": "tool_use", "id": "call_1", "name": "Bash", "input": {"command": "tail -f /dev/null"}})
         left_behind()

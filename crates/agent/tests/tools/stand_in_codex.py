@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """A stand-in for `codex app-server`: a dialogue in JSON lines, conversations in files, and no request to a model.
 
-The prompt says what it does, as in "[[hang]] please". Each turn is a line in the file that STAND_IN_LOG names.
+The prompt says what it does, as in "[[hang]] please". Each turn is a line in the file that STAND_IN_LOG names. With STAND_IN_OPENS=never it answers
+nothing.
 """
 import json
 import os
 import re
+import select
+import signal
 import sys
 
 if "--version" in sys.argv:
@@ -42,6 +45,18 @@ def turn(thread, prompt):
     if found and found.group(1) == "hang" and len(prompts) == 1:
         note(waits=True)
         return
+    if found and found.group(1) == "tireless":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        number = 0
+        while True:
+            number += 1
+            command = {"id": f"call-{number}", "type": "commandExecution", "command": "ls", "status": "inProgress"}
+            notify("item/started", item=command)
+            notify("item/completed", item={**command, "status": "completed", "exitCode": 0})
+            used = {"inputTokens": 100 * number, "cachedInputTokens": 0, "outputTokens": number, "reasoningOutputTokens": 0}
+            notify("thread/tokenUsage/updated", tokenUsage={"total": used, "last": used})
+            if select.select([sys.stdin], [], [], 0.02)[0]:
+                note(ignored=json.loads(sys.stdin.readline()).get("method"))
     total = 1000 * len(prompts)
     usage = {"inputTokens": total, "cachedInputTokens": 0, "outputTokens": total // 10, "reasoningOutputTokens": 0}
     item = {"id": "item-1", "type": "agentMessage", "text": f"Prompts: {len(prompts)}"}
@@ -53,7 +68,9 @@ def turn(thread, prompt):
 for line in sys.stdin:
     request = json.loads(line)
     method, params = request.get("method"), request.get("params", {})
-    if method == "initialize":
+    if method == "initialize" and os.environ.get("STAND_IN_OPENS") == "never":
+        continue
+    elif method == "initialize":
         emit({"id": request["id"], "result": {}})
     elif method == "thread/start":
         thread = f"thread-{os.getpid()}"

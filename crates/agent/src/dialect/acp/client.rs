@@ -19,7 +19,7 @@ use super::permission::{Decision, decide, option};
 use super::tools::name;
 use super::updates::Updates;
 use crate::dialect::LogLine;
-use crate::ending::{ProcessEnd, ProcessExit, RunReport, Trouble, conclude};
+use crate::ending::{ProcessEnd, ProcessExit, RunReport, StopCause, Trouble, conclude};
 use crate::fact::Fact;
 use crate::json::text;
 use crate::launch::is_session_id;
@@ -46,7 +46,7 @@ pub(in crate::dialect) struct AcpClient {
     /// Whether the last thing that the agent tried was denied.
     is_denied_last: bool,
     has_warned_of_currency: bool,
-    stop: Option<InterruptCause>,
+    is_cancelled: bool,
     end: Option<TurnEnd>,
     /// Why it was killed before it repeated a request.
     hopeless: Option<Trouble>,
@@ -72,13 +72,6 @@ enum AcpStage {
         is_begun: bool,
     },
     Over,
-}
-
-/// Why a turn was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InterruptCause {
-    Asked,
-    TurnLimit,
 }
 
 #[derive(Debug)]
@@ -115,7 +108,7 @@ impl AcpClient {
             denied: Vec::new(),
             is_denied_last: false,
             has_warned_of_currency: false,
-            stop: None,
+            is_cancelled: false,
             end: None,
             hopeless: None,
             settings: settings.clone(),
@@ -126,8 +119,21 @@ impl AcpClient {
         vec![send(&messages::initialize())]
     }
 
+    /// Whether the prompt waits for the session.
+    pub(in crate::dialect) const fn is_opening(&self) -> bool {
+        match self.stage {
+            AcpStage::Initializing | AcpStage::Opening | AcpStage::Replaying { .. } | AcpStage::Choosing => {
+                true
+            }
+            AcpStage::Prompted { .. } | AcpStage::Over => false,
+        }
+    }
+
+    /// Cancels the turn, once.
     pub(in crate::dialect) fn interrupt(&mut self) -> Option<Fact> {
-        self.stop_turn(InterruptCause::Asked)
+        let (Some(session), AcpStage::Prompted { .. }) = (&self.session, &self.stage) else { return None };
+        let was_cancelled = std::mem::replace(&mut self.is_cancelled, true);
+        (!was_cancelled).then(|| send(&messages::cancel(session)))
     }
 
     pub(in crate::dialect) fn unreported(&self) -> Vec<Usage> {
@@ -181,7 +187,7 @@ impl AcpClient {
     pub(in crate::dialect) fn end(mut self, end: &ProcessEnd<'_>) -> RunReport {
         let unreported = self.unreported();
         let terminal = self.end.take().map(|of_turn| match of_turn {
-            TurnEnd::Answered { turn, line } => self.judge(&turn, line),
+            TurnEnd::Answered { turn, line } => self.judge(&turn, line, end.stop),
             TurnEnd::Failed { error, request: FailedRequest::Reopening }
                 if is_about_the_session(&error, end) =>
             {
@@ -200,16 +206,16 @@ impl AcpClient {
     }
 
     /// What the stop reason of a turn means.
-    fn judge(&self, turn: &AcpTurn, line: String) -> Result<crate::ending::AgentAnswer, Trouble> {
-        let reached = || {
-            let most = self.settings.max_turns;
-            Trouble::new(Reason::TurnLimit, format!("it made {most} model requests, and was not done"))
-        };
-        if self.stop == Some(InterruptCause::TurnLimit) {
-            return Err(reached());
-        }
-        if turn.stop_reason != "end_turn" {
-            return Err(Trouble { details: Some(line), ..stopped(&turn.stop_reason) });
+    fn judge(
+        &self,
+        turn: &AcpTurn,
+        line: String,
+        stop: StopCause,
+    ) -> Result<crate::ending::AgentAnswer, Trouble> {
+        // Some agents end a turn that was cancelled like any other.
+        let reason = if stop == StopCause::TurnLimit { "cancelled" } else { &turn.stop_reason };
+        if reason != "end_turn" {
+            return Err(Trouble { details: Some(line), ..stopped(reason) });
         }
         let has_words = !self.updates.answer.trim().is_empty();
         if !has_words && !self.updates.has_called {
@@ -480,24 +486,15 @@ impl AcpClient {
         facts.extend([Fact::ResultSeen, Fact::CloseStdin]);
     }
 
-    fn stop_turn(&mut self, cause: InterruptCause) -> Option<Fact> {
-        let (Some(session), AcpStage::Prompted { .. }) = (&self.session, &self.stage) else { return None };
-        if self.stop.is_some() {
-            return None;
-        }
-        self.stop = Some(cause);
-        Some(send(&messages::cancel(session)))
-    }
-
     fn requests(&self) -> u32 {
         self.updates.requests.max(self.logged.all)
     }
 
     /// When all tools of a request have returned, another one follows.
-    fn check_turns(&mut self, facts: &mut Vec<Fact>) {
+    fn check_turns(&self, facts: &mut Vec<Fact>) {
         let returns = facts.iter().any(|fact| matches!(fact, Fact::ToolFinished { .. }));
         if returns && !self.updates.tools.is_running() && self.requests() >= self.settings.max_turns {
-            facts.extend(self.stop_turn(InterruptCause::TurnLimit));
+            facts.push(Fact::TurnLimit);
         }
     }
 }

@@ -38,7 +38,7 @@ pub(in crate::dialect) struct AppServer {
     resets_at: Option<Timestamp>,
     /// What the last error was that ended the turn: its end repeats it, in some versions without this.
     error_info: Option<Value>,
-    stop: Option<InterruptCause>,
+    is_interrupted: bool,
     end: Option<TurnEnd>,
     /// Why it was killed before it repeated a request.
     hopeless: Option<Trouble>,
@@ -48,13 +48,6 @@ pub(in crate::dialect) struct AppServer {
 enum TurnState {
     NotStarted,
     Running { id: String },
-}
-
-/// Why the turn was interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InterruptCause {
-    Asked,
-    TurnLimit,
 }
 
 #[derive(Debug)]
@@ -77,7 +70,7 @@ impl AppServer {
             has_called: false,
             resets_at: None,
             error_info: None,
-            stop: None,
+            is_interrupted: false,
             end: None,
             hopeless: None,
             settings: settings.clone(),
@@ -88,8 +81,19 @@ impl AppServer {
         vec![send(&requests::initialize())]
     }
 
+    /// Whether the prompt waits for the thread.
+    pub(in crate::dialect) const fn is_opening(&self) -> bool {
+        self.thread.is_none() && self.end.is_none()
+    }
+
+    /// Interrupts the turn, once.
     pub(in crate::dialect) fn interrupt(&mut self) -> Option<Fact> {
-        self.stop_turn(InterruptCause::Asked)
+        let (Some(thread), TurnState::Running { id }) = (&self.thread, &self.turn) else { return None };
+        if self.is_interrupted || self.end.is_some() {
+            return None;
+        }
+        self.is_interrupted = true;
+        Some(send(&requests::interrupt(thread, id)))
     }
 
     pub(in crate::dialect) fn line(&mut self, line: &[u8]) -> Vec<Fact> {
@@ -118,13 +122,6 @@ impl AppServer {
     pub(in crate::dialect) fn end(self, end: &ProcessEnd<'_>) -> RunReport {
         let terminal = self.end.map(|of_turn| match of_turn {
             TurnEnd::Completed => answer(self.items.answer, self.settings.schema.as_deref()),
-            TurnEnd::Interrupted if self.stop == Some(InterruptCause::TurnLimit) => {
-                let most = self.settings.max_turns;
-                Err(Trouble::new(
-                    Reason::TurnLimit,
-                    format!("it made {most} model requests, and was not done"),
-                ))
-            }
             TurnEnd::Interrupted => Err(Trouble::new(Reason::Interrupted, "it was interrupted")),
             TurnEnd::Failed { message, info } => Err(trouble(&message, info.as_ref(), self.resets_at, end)),
             TurnEnd::Refused(trouble) => Err(trouble),
@@ -258,19 +255,10 @@ impl AppServer {
         facts.extend([Fact::ResultSeen, Fact::CloseStdin]);
     }
 
-    fn stop_turn(&mut self, cause: InterruptCause) -> Option<Fact> {
-        let (Some(thread), TurnState::Running { id }) = (&self.thread, &self.turn) else { return None };
-        if self.stop.is_some() || self.end.is_some() {
-            return None;
-        }
-        self.stop = Some(cause);
-        Some(send(&requests::interrupt(thread, id)))
-    }
-
     /// A request that called a tool is followed by another one.
-    fn check_turns(&mut self, facts: &mut Vec<Fact>) {
+    fn check_turns(&self, facts: &mut Vec<Fact>) {
         if self.has_called && self.turns >= self.settings.max_turns {
-            facts.extend(self.stop_turn(InterruptCause::TurnLimit));
+            facts.push(Fact::TurnLimit);
         }
     }
 

@@ -24,6 +24,7 @@ pub(in crate::dialect) struct ExecStream {
     items: Items,
     meter: Meter,
     turns: u32,
+    max_turns: u32,
     end: Option<TurnEnd>,
     /// Why it was killed before it repeated a request.
     hopeless: Option<Trouble>,
@@ -47,6 +48,7 @@ impl ExecStream {
             // Its totals are those of the conversation.
             meter: Meter::new(settings.prices.clone(), total_before(settings)),
             turns: 0,
+            max_turns: settings.max_turns,
             end: None,
             hopeless: None,
         }
@@ -64,10 +66,14 @@ impl ExecStream {
                 let read = value.get("item").map(|item| self.items.read(phase, item)).unwrap_or_default();
                 // It does not say how many requests it makes: one for each command is near.
                 let calls = read.iter().filter(|fact| matches!(fact, Fact::ToolStarted { .. })).count();
+                let returns = read.iter().any(|fact| matches!(fact, Fact::ToolFinished { .. }));
                 facts.extend(read);
                 for _ in 0..calls {
                     self.turns += 1;
                     facts.push(Fact::Turns(self.turns));
+                }
+                if returns && self.turns >= self.max_turns {
+                    facts.push(Fact::TurnLimit);
                 }
             }
             // Not the end: it also says so when it tries again.
@@ -146,5 +152,25 @@ fn total_usage(model: Option<String>, usage: &Value) -> Usage {
         cache_write_tokens: written,
         reasoning_tokens: tokens("reasoning_output_tokens"),
         ..Usage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_goes_on_after_the_last_command_it_may_run_is_over_the_limit() {
+        let session = SessionStart::New { id: "unused".into() };
+        let settings = AgentSettings { max_turns: 2, ..AgentSettings::new("Do it.", session) };
+        let mut stream = ExecStream::new(&settings);
+        let mut says = |sort: &str, id: &str| {
+            let line = format!(
+                r#"{{"type":"item.{sort}","item":{{"id":"{id}","type":"command_execution","command":"ls","status":"completed"}}}}"#
+            );
+            stream.line(line.as_bytes()).contains(&Fact::TurnLimit)
+        };
+        let lines = [("started", "1"), ("completed", "1"), ("started", "2"), ("completed", "2")];
+        assert_eq!(lines.map(|(sort, id)| says(sort, id)), [false, false, false, true]);
     }
 }
