@@ -234,9 +234,9 @@ impl PoolSpec for AgentPolicy {
             sentence: format!("Pool \"{pool}\": {sentence}"),
             advice,
         };
-        if let Err(error) = program_version(self).await {
+        if let Err(error) = program_version(self, None).await {
             let (level, advice) = match &error {
-                VersionError::Silent { .. } => {
+                VersionError::NotStarted { .. } | VersionError::Silent { .. } => {
                     (FindingLevel::Warning, "Run it by hand, and see how long it takes")
                 }
                 VersionError::Missing { .. }

@@ -44,6 +44,8 @@ pub enum VersionOutput<'a> {
     /// There is no such program.
     Missing,
     Printed(&'a str),
+    /// It was not run: the node lacks what any process needs.
+    NotStarted(&'a str),
     /// Nothing that tells a version, in this time.
     Silent(Duration),
 }
@@ -64,6 +66,8 @@ pub enum VersionError {
     },
     #[error("`{program} --version` printed \"{printed}\": that is not {name}")]
     Other { program: String, name: &'static str, printed: String },
+    #[error("`{program} --version` was not run: {why}")]
+    NotStarted { program: String, why: String },
     #[error(
         "`{program} --version` did not answer within {most:?}: the machine is too busy for {name}, or it hangs"
     )]
@@ -77,7 +81,7 @@ impl VersionError {
             Self::Missing { .. } | Self::TooOld { .. } | Self::TooNew { .. } | Self::Other { .. } => {
                 ErrorClass::QueueStop
             }
-            Self::Silent { .. } => ErrorClass::Transient,
+            Self::NotStarted { .. } | Self::Silent { .. } => ErrorClass::Transient,
         }
     }
 }
@@ -103,6 +107,9 @@ pub fn probe(
     let printed = match output {
         VersionOutput::Printed(printed) => printed,
         VersionOutput::Missing => return Err(VersionError::Missing { program, name, package }),
+        VersionOutput::NotStarted(why) => {
+            return Err(VersionError::NotStarted { program, why: why.to_owned() });
+        }
         VersionOutput::Silent(most) => return Err(VersionError::Silent { program, name, most }),
     };
     // `2.1.325 (Claude Code)`, `codex-cli 0.166.0`, `0.61.0`, `1.18.33`. A warning may stand on a line before it.

@@ -161,7 +161,10 @@ impl AgentExecutor {
 
     /// Looks once whether the program can be used. One that cannot, or that does not answer, is looked at again with the next attempt.
     async fn ready(&self) -> Result<(), VersionError> {
-        self.probed.get_or_try_init(|| probe::program_version(&self.policy)).await.copied()
+        self.probed
+            .get_or_try_init(|| probe::program_version(&self.policy, Some(&self.supervisor)))
+            .await
+            .copied()
     }
 
     /// Removes old conversations that do not go with tasks: once in the life of an executor, beside its work.

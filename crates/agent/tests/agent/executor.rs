@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use ostler_config::PoolSpec as _;
 use ostler_core::{ErrorClass, EventBody, Outcome, Role};
 use ostler_exec::{Control, Executor as _, OutputRedaction, Secret, Secrets, event_channel};
 use serde_json::json;
 
-use crate::bench::{Bench, Earlier};
+use crate::bench::{Bench, Earlier, runs, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_a_conversation_whose_answer_is_the_output() {
@@ -203,4 +204,52 @@ async fn an_agent_that_does_not_say_its_version_in_time_is_asked_again_by_the_ne
     bench.policy.version_timeout = usual;
     let next = bench.run(&json!("[[text]]")).await;
     assert!(matches!(next.ended.outcome, Outcome::Success), "{:?}", next.ended);
+}
+
+const MAX_PROBES: usize = 10;
+
+/// A probe whose launcher has started another process, by the node or by a command that has no supervisor, ends; nothing of it is left.
+async fn launches_and_leaves_nothing(bench: &Bench, probe: impl AsyncFn(&Bench)) {
+    let launched = || bench.log().iter().filter_map(|line| line.get("launched").cloned()).collect::<Vec<_>>();
+    let before = launched().len();
+    // A busy machine may not come to the launch in time.
+    for _ in 0..MAX_PROBES {
+        probe(bench).await;
+        if launched().len() > before {
+            break;
+        }
+    }
+    assert!(launched().len() > before, "it was launched");
+    let log = bench.log();
+    let pids = log.iter().flat_map(|line| [line.get("launched"), line.get("pid")]).flatten();
+    let pids: Vec<_> = pids.collect();
+    until("launcher and child are gone", || pids.iter().all(|pid| !runs(pid))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_that_has_started_another_process_leaves_none_behind_when_it_was_asked_for_its_version() {
+    let mut bench = Bench::claude().await;
+    bench.policy.environment.set.push(("STAND_IN_LAUNCHES".into(), "yes".into()));
+    let by_node = async |bench: &Bench| drop(bench.run(&json!("[[text]]")).await);
+    let by_command = async |bench: &Bench| drop(bench.policy.examine("reviews").await);
+    launches_and_leaves_nothing(&bench, by_node).await;
+    launches_and_leaves_nothing(&bench, by_command).await;
+
+    // It hangs.
+    bench.policy.environment.set.push(("STAND_IN_LINGERS".into(), "yes".into()));
+    bench.policy.environment.set.push(("STAND_IN_VERSION".into(), String::new()));
+    bench.policy.version_timeout = Duration::from_secs(2);
+    let is_silent = async |bench: &Bench| {
+        let ran = bench.run(&json!("[[text]]")).await;
+        assert!(ran.failure().message.contains("did not answer within 2s"), "{:?}", ran.failure());
+    };
+    launches_and_leaves_nothing(&bench, is_silent).await;
+    let is_found = async |bench: &Bench| {
+        let findings = bench.policy.examine("reviews").await;
+        assert!(
+            findings.iter().any(|finding| finding.sentence.contains("did not answer within 2s")),
+            "{findings:?}"
+        );
+    };
+    launches_and_leaves_nothing(&bench, is_found).await;
 }

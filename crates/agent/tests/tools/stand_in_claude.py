@@ -182,6 +182,11 @@ def act(name, word, prompts):
 
 
 if "--version" in sys.argv:
+    if "STAND_IN_LAUNCHES" in os.environ:
+        # As a launcher does: the program is a child of its own, which has its output too.
+        child = subprocess.Popen(["sleep", "600"])
+        with open(os.environ["STAND_IN_LOG"], "a") as log:
+            log.write(json.dumps({"launched": child.pid, "pid": os.getpid()}) + "\n")
     print(os.environ.get("STAND_IN_VERSION", "2.1.325 (Claude Code)"), flush=True)
     if "STAND_IN_LINGERS" in os.environ:
         forever()
