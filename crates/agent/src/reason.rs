@@ -20,6 +20,9 @@ pub enum Reason {
         resets_at: Option<Timestamp>,
     },
     BadCredentials,
+    /// It asks for a login, and does not say what is wrong with the one it has. Some agents answer so whatever goes wrong when a login is
+    /// renewed, a broken network too.
+    LoginNeeded,
     /// The account has to be paid for.
     Billing,
     TurnLimit,
@@ -80,6 +83,7 @@ impl Reason {
             Self::ServerError => "server_error",
             Self::UsageLimit { .. } => "usage_limit",
             Self::BadCredentials => "bad_credentials",
+            Self::LoginNeeded => "login_needed",
             Self::Billing => "billing",
             Self::TurnLimit => "turn_limit",
             Self::Budget => "budget",
@@ -125,6 +129,7 @@ impl Reason {
             Self::Idle => ErrorClass::Stuck,
             Self::Overloaded
             | Self::ServerError
+            | Self::LoginNeeded
             | Self::BrokenStream
             | Self::SessionInUse
             | Self::UnknownSession
@@ -149,6 +154,7 @@ impl Reason {
             | Self::ServerError
             | Self::UsageLimit { .. }
             | Self::BadCredentials
+            | Self::LoginNeeded
             | Self::Billing
             | Self::TurnLimit
             | Self::Budget
@@ -187,7 +193,7 @@ impl Reason {
             Self::Budget => Some("raise budget.per_task, or make the task smaller"),
             Self::ContextTooLong => Some("give it less to read"),
             Self::PermissionDenied => Some("allow the tool, or a permission that includes it"),
-            Self::BadCredentials => Some("log in, or set the key of the agent"),
+            Self::BadCredentials | Self::LoginNeeded => Some("log in, or set the key of the agent"),
             Self::Throttled
             | Self::Overloaded
             | Self::ServerError

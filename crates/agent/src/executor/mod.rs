@@ -3,10 +3,11 @@
 //! - `policy.rs`: the settings of a pool. `payload.rs`: those of a task. `schema.rs`: the form of an answer.
 //! - `home.rs`: where a conversation lives, and how the next attempt goes on with it. `keeper.rs`: how long. `login.rs`: whose login it uses.
 //! - `attempt.rs`: one attempt. `process.rs`: one process of it. `recorder.rs`: its transcript. `verdict.rs`: what follows.
+//! - `refusals.rs`: what an agent means that asks for a login.
 //! - `limits.rs`: how long it may take. `stagger.rs`: when it starts. `probe.rs`: whether the program can be used.
 
-mod attempt;
-mod home;
+pub(crate) mod attempt;
+pub(crate) mod home;
 pub(crate) mod keeper;
 pub(crate) mod limits;
 pub(crate) mod login;
@@ -15,6 +16,7 @@ mod policy;
 pub(crate) mod probe;
 mod process;
 pub(crate) mod recorder;
+mod refusals;
 pub(crate) mod schema;
 mod stagger;
 pub(crate) mod verdict;
@@ -42,6 +44,7 @@ use attempt::AgentAttempt;
 pub(crate) use attempt::Talk;
 use home::Homes;
 pub use policy::{AgentPolicy, IDLE_WATCHDOG, MAX_AGENT_LOG_BYTES, SCHEMA_RETRIES, STAGGER, SchemaSource};
+use refusals::Refusals;
 use schema::AnswerSchema;
 use stagger::Stagger;
 
@@ -68,6 +71,7 @@ pub struct AgentExecutor {
     /// Set when the program was found and is new enough.
     probed: OnceCell<()>,
     has_swept: AtomicBool,
+    refusals: Refusals,
     now: fn() -> Timestamp,
     zone: TimeZone,
 }
@@ -134,6 +138,7 @@ impl AgentExecutor {
             stagger: Stagger::new(policy.stagger),
             probed: OnceCell::new(),
             has_swept: AtomicBool::new(false),
+            refusals: Refusals::default(),
             zone: TimeZone::system(),
             supervisor,
             patterns,

@@ -43,9 +43,10 @@ impl AgentAttempt<'_> {
         recorder: &mut Recorder,
         chances: &mut Chances,
     ) -> AfterRun {
-        let trouble = match end {
+        let mut trouble = match end {
             AgentEnd::Cancelled => return AfterRun::End(AttemptResult::cancelled(), FollowUp::Resume),
             AgentEnd::Done(answer) => {
+                self.executor.refusals.login_works();
                 match output(&answer, task.schema.as_ref(), self.executor.policy.max_output_bytes) {
                     Ok(output) => {
                         return AfterRun::End(AttemptResult::success(Some(output)), FollowUp::Resume);
@@ -55,6 +56,10 @@ impl AgentAttempt<'_> {
             }
             AgentEnd::Failed(trouble) => trouble,
         };
+        let is_new = matches!(settings.session, SessionStart::New { .. });
+        if trouble.reason == Reason::LoginNeeded && is_new && !self.executor.refusals.may_pass() {
+            trouble.reason = Reason::BadCredentials;
+        }
         let fresh = || session_id(self.home_name(), self.work.token, 1);
         match (trouble.reason, &settings.session) {
             (Reason::Schema, _) => return self.mended(trouble, task, recorder, chances),

@@ -243,7 +243,7 @@ fn a_session_is_resumed_rather_than_loaded_and_an_agent_that_can_neither_is_name
     let mut limited = Client::resumed();
     limited.hello(&json!({"loadSession": true}));
     limited.says(&json!({"id": 1, "error": {"code": -32000, "message": "Authentication required"}}));
-    assert_eq!(limited.trouble().reason, Reason::BadCredentials, "the session may be there");
+    assert_eq!(limited.trouble().reason, Reason::LoginNeeded, "the session may be there");
 }
 
 fn question(kind: &str, path: &str) -> Value {

@@ -1,5 +1,6 @@
 //! The executor with a stand-in for an agent of the Agent Client Protocol: sessions over attempts, permissions, cancels, costs and ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_agent::settings::Permission;
@@ -160,6 +161,31 @@ async fn stop_reasons_and_errors_have_their_classes() {
         let failure = ran.failure();
         assert!(failure.class == class && failure.message.contains(message), "{prompt}: {failure:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_is_refused_stops_the_queue_unless_it_has_worked_before() {
+    let bench = Bench::acp().await;
+    let executor = Arc::new(bench.executor());
+    let run = async |prompt: &str| {
+        bench.start_by(Arc::clone(&executor), bench.work(&json!(prompt)), Earlier::default()).end().await
+    };
+    const REFUSED: &str = "[[error -32000 Authentication required]]";
+    assert_eq!(run(REFUSED).await.failure().class, ErrorClass::QueueStop, "nothing has worked yet");
+    assert_eq!(run("[[text]]").await.output(), json!("Hello."));
+    assert_eq!(run(REFUSED).await.failure().class, ErrorClass::Transient, "the login has worked");
+    let missing = run("[[error -32000 The API key is missing]]").await;
+    assert_eq!(missing.failure().class, ErrorClass::QueueStop, "it says what is wrong");
+
+    // Another node, which knows only the session: it was held with this login.
+    let mut other = Bench::acp().await;
+    let first = other.run(&json!("[[text]]")).await;
+    other.policy.environment.set.push(("STAND_IN_REFUSES".into(), "Authentication required".into()));
+    let again = other.run_after(&json!("[[text]]"), earlier(&first)).await;
+    let failure = again.failure();
+    assert_eq!(failure.class, ErrorClass::Transient, "{failure:?}");
+    assert!(failure.message.contains("Authentication required"), "{failure:?}");
+    assert_eq!(again.sessions(), first.sessions(), "no other session is begun");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -147,6 +147,8 @@ def turn(session, prompt):
 def opened(request, session):
     """An earlier session. With session/load its history is replayed, some of it after the answer."""
     found = history(session)
+    if "STAND_IN_REFUSES" in os.environ:
+        return emit(id=request["id"], error={"code": -32000, "message": os.environ["STAND_IN_REFUSES"]})
     if found is None:
         return emit(id=request["id"], error={"code": -32002, "message": "Resource not found", "data": {"uri": session}})
     is_loaded = request["method"] == "session/load"

@@ -10,8 +10,10 @@ use crate::json::text;
 use crate::reason::Reason;
 use crate::reset::from_sentence;
 
-/// "Authentication required."
+/// "Authentication required." Of JSON-RPC it is any error of a server, and some agents use it so.
 const AUTHENTICATION_REQUIRED: i64 = -32_000;
+/// What the protocol says with that code: that something is wrong with a login, and not what.
+const NO_LOGIN: &str = "authentication required";
 /// "Resource not found", such as a session.
 const NOT_FOUND: i64 = -32_002;
 /// "Rate limited": not in the protocol, but agents say it.
@@ -36,7 +38,14 @@ pub(super) fn is_about_the_session(error: &RpcError, end: &ProcessEnd<'_>) -> bo
 fn reason(error: &RpcError, message: &str, end: &ProcessEnd<'_>) -> Reason {
     let said = by_words(message, end);
     match error.code {
-        AUTHENTICATION_REQUIRED => said.unwrap_or(Reason::BadCredentials),
+        AUTHENTICATION_REQUIRED => {
+            match message.trim_end_matches('.').to_lowercase().strip_prefix(NO_LOGIN) {
+                Some("") => Reason::LoginNeeded,
+                // A network that breaks when a login is renewed.
+                Some(why) if is_broken(why) => Reason::BrokenStream,
+                Some(_) | None => said.unwrap_or(Reason::Unknown),
+            }
+        }
         RATE_LIMITED => said.unwrap_or(Reason::Throttled),
         NO_SUCH_METHOD => Reason::BadSettings,
         NOT_FOUND | INVALID_PARAMS => said.unwrap_or(Reason::BadRequest),
@@ -88,17 +97,25 @@ fn by_words(message: &str, end: &ProcessEnd<'_>) -> Option<Reason> {
     {
         return Some(Reason::BadRequest);
     }
-    let broken = [
+    is_broken(&lower).then_some(Reason::BrokenStream)
+}
+
+/// Whether the words, in small letters, are those of a broken connection.
+fn is_broken(lower: &str) -> bool {
+    [
         "fetch failed",
         "econn",
+        "enotfound",
+        "eai_again",
         "socket",
         "network",
         "timed out",
         "timeout",
         "incomplete json",
         "connection",
-    ];
-    has(&broken).then_some(Reason::BrokenStream)
+    ]
+    .iter()
+    .any(|word| lower.contains(word))
 }
 
 /// "Suggested retry after 3600s."
@@ -173,8 +190,17 @@ mod tests {
     fn the_code_or_the_words_of_an_error_decide_its_reason() {
         let hour = Some(NOW.after(Duration::from_secs(3_600)));
         for (code, message, reason) in [
-            (-32_000, "Authentication required", Reason::BadCredentials),
-            (-32_000, "Something", Reason::BadCredentials),
+            (-32_000, "Authentication required", Reason::LoginNeeded),
+            (-32_000, "Authentication required.", Reason::LoginNeeded),
+            (-32_000, "Authentication required: fetch failed", Reason::BrokenStream),
+            (-32_000, "Authentication required: the token has expired", Reason::BadCredentials),
+            (-32_000, "Gemini API key is missing or not configured.", Reason::BadCredentials),
+            (
+                -32_000,
+                "request failed, reason: getaddrinfo ENOTFOUND oauth2.example.org",
+                Reason::BrokenStream,
+            ),
+            (-32_000, "Something", Reason::Unknown),
             (-32_003, "Rate limited", Reason::Throttled),
             (-32_602, "Invalid params", Reason::BadRequest),
             (
