@@ -28,7 +28,7 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Homes that are looked at in one sweep.
 const MAX_SWEPT: usize = 100_000;
 /// How often usage is written down, at most.
-pub(super) const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the time of an attempt is written down while its agent is silent.
 const ELAPSED_INTERVAL: Duration = Duration::from_secs(5);
 const CONFIG: &str = "config";
@@ -90,7 +90,7 @@ pub(super) struct HomeTask {
 /// Usage in a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct SeenUsage {
+pub(crate) struct SeenUsage {
     model: Option<String>,
     input: u64,
     output: u64,
@@ -400,9 +400,7 @@ impl Home {
     fn save(&mut self) -> io::Result<()> {
         self.is_unsaved = false;
         let json = serde_json::to_vec(&self.record)?;
-        let (record, next) = (self.folder.join(RECORD), self.folder.join("conversation.next"));
-        write_private(&next, &json)?;
-        std::fs::rename(next, record)
+        replace(&self.folder.join(RECORD), &json)
     }
 }
 
@@ -455,8 +453,15 @@ fn digest(prompt: &str) -> String {
     Sha256::digest(prompt).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn private_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Replaces a file, which others see as it was or as it is.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("next");
+    write_private(&next, bytes)?;
+    std::fs::rename(next, path)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! One attempt: what is asked of a model, how often, and what comes of it.
 
-use ostler_core::{AccountChange, Cost, ErrorClass, EventBody, MAX_ACCOUNT_WINDOW, Outcome, UsageSource};
+use ostler_core::{
+    AccountChange, Cost, ErrorClass, EventBody, MAX_ACCOUNT_WINDOW, Outcome, Usage, UsageSource,
+};
 use ostler_exec::{AttemptResult, Control, Work};
 use tokio::time::Instant;
 
@@ -9,7 +11,9 @@ use super::exchange::{Asked, Exchange, FailedRequest};
 use super::executor::LlmExecutor;
 use super::payload::{LlmTask, said};
 use super::rate_headers::{RateHeaders, RequestTokens, Retry};
+use super::unanswered::UnansweredRequest;
 use crate::ending::{AgentAnswer, Trouble};
+use crate::executor::attempt::estimated;
 use crate::executor::limits::{AttemptLimits, Early, away};
 use crate::executor::recorder::Recorder;
 use crate::executor::verdict::{failed, output, send_back};
@@ -45,24 +49,32 @@ impl<'a> LlmAttempt<'a> {
         let task_id = work.task.to_string();
         let mut recorder =
             Recorder::of_transcript(control.events.clone(), task_id, Instant::now(), cost_before);
-        let mut usage = earlier.iter().flat_map(|talk| &talk.usage);
+        let mut request = UnansweredRequest::of(work.task, policy.requests_folder.as_deref());
+        let lost: Vec<Usage> = request.lost().into_iter().map(estimated).collect();
+        let mut usage = earlier.iter().flat_map(|talk| &talk.usage).chain(&lost);
         if usage.any(|usage| usage.source == UsageSource::Estimated) {
             recorder.take([warning(
                 "an earlier attempt has lost its answer, and no API can be asked for one again: this request is paid for \
                  besides that one",
             )]);
         }
+        recorder.count_lost(lost);
         recorder.take([EventBody::Prompt { text: task.prompt.clone() }.into()]);
         // The prompt is stored before anything is asked.
         self.limits.within(recorder.drained()).await?;
         if recorder.is_closed() {
             return Err(AttemptResult::cancelled().into());
         }
+        request.is_reported();
         let mut retries = policy.schema_retries;
         let ended = loop {
             self.check_budget(&recorder)?;
-            let asked = self.ask(&task, &mut recorder).await;
+            let asked = self.ask(&task, &mut recorder, &mut request).await;
             self.limits.record_rest(&mut recorder).await;
+            // What is not stored of an attempt whose lease is lost, the next one counts.
+            if !recorder.is_closed() {
+                request.is_reported();
+            }
             recorder.next_run();
             let answer = match asked {
                 Asked::Answered(answer) => answer,
@@ -86,7 +98,7 @@ impl<'a> LlmAttempt<'a> {
     }
 
     /// One request, and what its head says about the account.
-    async fn ask(&self, task: &LlmTask, recorder: &mut Recorder) -> Asked {
+    async fn ask(&self, task: &LlmTask, recorder: &mut Recorder, request: &mut UnansweredRequest) -> Asked {
         let policy = &self.executor.policy;
         let question = Question {
             model: &task.model,
@@ -97,7 +109,7 @@ impl<'a> LlmAttempt<'a> {
             server: policy.server(),
         };
         let body = policy.api.request(&question).to_string();
-        Exchange::new(self, &task.model, &body, recorder).run(task.max_tokens).await
+        Exchange::new(self, &task.model, &body, recorder, request).run(task.max_tokens).await
     }
 
     /// Tells the account what the head of an answer says, so that other attempts heed it at once.

@@ -12,6 +12,7 @@ use super::api::Server;
 use super::attempt::{LlmAttempt, limit_facts};
 use super::errors::body_trouble;
 use super::rate_headers::RateHeaders;
+use super::unanswered::UnansweredRequest;
 use crate::ending::{AgentAnswer, Trouble};
 use crate::executor::recorder::Recorder;
 use crate::meter::Meter;
@@ -70,7 +71,9 @@ pub(super) struct Exchange<'a> {
     model: &'a str,
     body: &'a str,
     recorder: &'a mut Recorder,
+    request: &'a mut UnansweredRequest,
     meter: Meter,
+    has_failed_to_keep: bool,
 }
 
 impl<'a> Exchange<'a> {
@@ -79,9 +82,10 @@ impl<'a> Exchange<'a> {
         model: &'a str,
         body: &'a str,
         recorder: &'a mut Recorder,
+        request: &'a mut UnansweredRequest,
     ) -> Self {
         let meter = Meter::new(attempt.executor.policy.prices.clone(), Vec::new());
-        Self { attempt, model, body, recorder, meter }
+        Self { attempt, model, body, recorder, request, meter, has_failed_to_keep: false }
     }
 
     pub(super) async fn run(mut self, max_tokens: Option<u32>) -> Asked {
@@ -98,6 +102,7 @@ impl<'a> Exchange<'a> {
         let mut request =
             HttpRequest::post(executor.endpoint.clone(), self.body.to_owned()).with_limits(limits);
         request.headers = executor.headers.clone();
+        self.keep(&Answer::default(), UnansweredRequest::begins);
         let sent = match self.attempt.limits.within(executor.client.0.send(request)).await {
             Ok(sent) => sent,
             Err(ended) => {
@@ -259,6 +264,7 @@ impl<'a> Exchange<'a> {
         let so_far = answer.usage_so_far(self.billed(answer), self.body.len());
         let cost = self.meter.seen(REQUEST, so_far);
         self.recorder.take(cost);
+        self.keep(answer, UnansweredRequest::has_used);
         if let Err(ended) = self.attempt.limits.within(self.recorder.drained()).await {
             return Some(Stopped::Attempt(*ended));
         }
@@ -267,6 +273,22 @@ impl<'a> Exchange<'a> {
         }
         let most = self.attempt.executor.policy.max_task_cost;
         most.is_some_and(|most| self.recorder.cost() > most).then_some(Stopped::OverBudget)
+    }
+
+    /// Writes down what the request has used so far. Without that, it is not counted if the node is killed.
+    fn keep(
+        &mut self,
+        answer: &Answer,
+        write: impl FnOnce(&mut UnansweredRequest, &Usage) -> std::io::Result<()>,
+    ) {
+        let mut usage = answer.usage_so_far(self.billed(answer), self.body.len());
+        usage.cost = self.attempt.executor.policy.prices.cost(&usage);
+        if let Err(error) = write(self.request, &usage)
+            && !std::mem::replace(&mut self.has_failed_to_keep, true)
+        {
+            let text = format!("it cannot be written down what the request has used: {error}");
+            self.recorder.take([warning(text)]);
+        }
     }
 
     /// Counts what the request has used: as reported, or at least as seen.

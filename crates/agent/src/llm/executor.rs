@@ -1,5 +1,7 @@
 //! The `llm` executor: an attempt is a request to the API of a model.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use ostler_core::Timestamp;
 use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
@@ -8,6 +10,7 @@ use thiserror::Error;
 
 use super::attempt::LlmAttempt;
 use super::policy::{LlmPolicy, is_loopback};
+use super::unanswered;
 use crate::executor::SchemaSource;
 use crate::executor::schema::AnswerSchema;
 use crate::prompt::{PromptError, PromptTemplate};
@@ -26,6 +29,7 @@ pub struct LlmExecutor {
     /// Never stored: a server may repeat it in an error.
     pub(super) key: Option<Key>,
     pub(super) now: fn() -> Timestamp,
+    has_swept: AtomicBool,
 }
 
 /// Why a policy cannot be used.
@@ -95,8 +99,18 @@ impl LlmExecutor {
             endpoint,
             headers,
             now,
+            has_swept: AtomicBool::new(false),
             policy,
         })
+    }
+
+    /// Removes what is left of old requests: once in the life of an executor, beside its work.
+    fn sweep(&self) {
+        if let Some(folder) = self.policy.requests_folder.clone()
+            && !self.has_swept.swap(true, Ordering::Relaxed)
+        {
+            drop(tokio::task::spawn_blocking(move || unanswered::sweep(&folder)));
+        }
     }
 
     /// The same, which also trusts this authority: a certificate in PEM.
@@ -126,6 +140,7 @@ impl Executor for LlmExecutor {
         if control.cancel.is_cancelled() {
             return AttemptResult::cancelled();
         }
+        self.sweep();
         LlmAttempt::new(self, &work, &control).run().await
     }
 }

@@ -17,6 +17,7 @@ use super::api::{LlmApi, Server};
 use super::executor::{LlmExecutor, header_of};
 use super::payload::TOKENS;
 use super::policy::{LlmPolicy, is_loopback};
+use super::unanswered::usual_folder;
 use crate::executor::SchemaSource;
 use crate::kind::{MAX_SCHEMA_RETRIES, now, prompt, schema, text};
 
@@ -140,7 +141,8 @@ impl PoolSpec for LlmPolicy {
     }
 
     fn build(&self, _context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
-        let executor = LlmExecutor::new(self.clone(), now);
+        let requests_folder = self.requests_folder.clone().or_else(usual_folder);
+        let executor = LlmExecutor::new(Self { requests_folder, ..self.clone() }, now);
         Ok(Arc::new(executor.map_err(|error| BuildError::new(error.to_string()))?))
     }
 }

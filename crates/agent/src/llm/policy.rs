@@ -1,5 +1,6 @@
 //! LLM policy: how the tasks of a pool are asked of an API. A task may set some of it otherwise.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ostler_core::Cost;
@@ -52,6 +53,9 @@ pub struct LlmPolicy {
     pub secrets: Secrets,
     /// The maximum size of an output in bytes.
     pub max_output_bytes: usize,
+    /// Where it is written down what requests have used that are not answered yet. `None`: a pool of a node writes it in the user's state
+    /// folder, and an executor of its own nowhere.
+    pub requests_folder: Option<PathBuf>,
 }
 
 impl LlmPolicy {
@@ -75,6 +79,7 @@ impl LlmPolicy {
             prices: PriceTable::built_in(),
             secrets: Secrets::default(),
             max_output_bytes: MAX_OUTPUT_BYTES,
+            requests_folder: None,
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ostler_testkit::{LlmReply, LlmServer, MAX_WAIT, chat_events};
+use ostler_testkit::{LlmReply, LlmServer, MAX_WAIT, ProcessSignal, ReplyEnd, chat_events};
 use serde_json::{Value, json};
 
-use crate::ostler::Place;
+use crate::ostler::{Place, Running};
 use crate::up::up;
 
 /// A place with a pool "labels" of this server, and more keys of it.
@@ -160,7 +160,7 @@ fn a_broken_answer_is_in_the_costs_as_an_estimate() {
     let server = LlmServer::start(|request| {
         let events = chat_events("one two three", 1_000, 100);
         match request.number {
-            1 => LlmReply::stream(events[..2].to_vec()).ending(ostler_testkit::ReplyEnd::Cut),
+            1 => LlmReply::stream(events[..2].to_vec()).ending(ReplyEnd::Cut),
             _ => LlmReply::stream(events),
         }
     });
@@ -177,6 +177,51 @@ fn a_broken_answer_is_in_the_costs_as_an_estimate() {
     let cost = &place.json(["cost", "--by", "model"])["costs"][0];
     assert!(cost["estimated_usd"].as_f64().is_some_and(|usd| usd > 0.0), "{cost}");
     assert!(cost["cost_usd"].as_f64().is_some_and(|usd| usd > 0.002), "{cost}");
+}
+
+/// Starts a node that has a state folder of its own.
+fn up_with_state(place: &Place) -> Running {
+    let mut command = place.command(["up"]);
+    command.env("XDG_STATE_HOME", place.folder().join("state"));
+    let node = Running::start(command);
+    node.line();
+    node
+}
+
+#[test]
+fn a_node_killed_while_an_answer_arrives_has_its_cost_counted_as_an_estimate_and_against_the_budget() {
+    // A prompt of ten thousand tokens, about, at a dollar for a million.
+    const PROMPT_USD: f64 = 0.01;
+    let prompt = "word ".repeat(8_000);
+    // Answers that go on for ever, a word at a time.
+    let server = LlmServer::start(|_| {
+        let events = chat_events(&"answer ".repeat(20), 10_000, 20);
+        LlmReply::stream(events[..10].to_vec()).ending(ReplyEnd::Drip(Duration::from_millis(200)))
+    });
+    let place = place(&server, "retry = { base = \"10ms\" }\nbudget = { per_task = \"$0.016\" }\n");
+    let node = up_with_state(&place);
+    let id = place.done(["submit", "labels", "ask", "--payload", &json!(prompt).to_string()]);
+    until("the answer arrives", || place.done(["logs", id.trim()]).contains("[assistant] answer"));
+    node.signal(ProcessSignal::KILL);
+    let costs = |by: &str| place.json(["cost", "--by", by])["costs"].clone();
+    assert_eq!(costs("model"), json!([]), "its usage was not reported");
+
+    let _again = up_with_state(&place);
+    until("the budget is reached", || task(&place, &id)["state"] == "failed");
+    let failed = task(&place, &id);
+    assert!(failed.to_string().contains("its budget is $0.02"), "{failed}");
+    assert_eq!(server.requests().len(), 2, "one alone does not reach the budget");
+    let log = place.done(["logs", id.trim()]);
+    assert!(log.contains("counts what the attempt before it had used when it was lost"), "{log}");
+    assert!(log.contains("this request is paid for besides"), "{log}");
+    let of_model = &costs("model")[0];
+    let (cost, estimated) = (of_model["cost_usd"].as_f64(), of_model["estimated_usd"].as_f64());
+    assert!(
+        cost.is_some_and(|usd| usd > 2.0 * PROMPT_USD && usd < 3.0 * PROMPT_USD),
+        "two prompts: {of_model}"
+    );
+    assert_eq!(cost, estimated, "{of_model}");
+    assert_eq!(std::fs::read_dir(place.folder().join("state/ostler/llm")).expect("a folder").count(), 0);
 }
 
 #[test]
