@@ -124,7 +124,7 @@ pub(crate) async fn run(
     let tasks = TaskCalls::to(Arc::new(desk));
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
     let account = account_feed(&context.store, &context.pool.settings);
-    let lost_signal = signals.lost;
+    let (lost_signal, told) = (signals.lost, account.clone());
     let control =
         Control { cancel, lost: lost_signal, steps, tasks, breakers, account, span, ..Control::new(sender) };
     let AttemptResult { outcome, output, slot, classing, shortage, reading } =
@@ -149,7 +149,8 @@ pub(crate) async fn run(
     let ending = outcome.ending();
     drop(alone);
     let (report, ended) = entrusted.report(outcome, output, context.clock.now());
-    let report = Report { reading, ..report };
+    // A handler has none of its own: what the agents say that it asks is that of their account, which the pool uses.
+    let report = Report { reading: reading.or_else(|| told.reading()), ..report };
     context.finisher.report(report, ended).await;
     if let Ending::Failed(_) = ending {
         // A failure may close a gate: the worker takes nothing more that the gate would have kept back. A success closes none, and

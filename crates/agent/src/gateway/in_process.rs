@@ -57,7 +57,11 @@ impl Gateway for AgentGateway {
         let (session, query) = asked.number;
         let talk =
             Talk::Session { home: asked.session.to_owned(), query: format!("query {session}.{query}") };
-        answer(self.0.hold(&work, asked.control, talk).await)
+        let mut ended = self.0.hold(&work, asked.control, talk).await;
+        if let Some(reading) = ended.reading.take() {
+            asked.control.account.read(reading);
+        }
+        answer(ended)
     }
 }
 

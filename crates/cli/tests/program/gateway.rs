@@ -311,6 +311,31 @@ fn a_handler_in_python_has_the_agent_of_its_node_and_the_conversation_goes_on_af
     assert!(cost > 0.0, "{task}");
 }
 
+#[test]
+fn what_an_agent_says_of_its_allowance_is_recorded_for_a_handler_that_asks_it() {
+    let folder = Place::new();
+    let notes = folder.write("notes.txt", "All is well. And more.");
+    let gateway = format!(
+        "{{ agent = \"claude\", command = [\"python3\", \"{STAND_IN}\"], config_folders = \"agents\", \
+         env = {{ STAND_IN_LOG = \"{}\", ANTHROPIC_API_KEY = \"none\" }} }}",
+        folder.folder().join("log").display()
+    );
+    let place = handlers("[\"python3\", \"handler.py\"]", &gateway, "");
+    let handler = "from ostler import worker\n\n@worker.task(\"run\")\ndef run(payload, ctx):\n    \
+                   return ctx.gateway().create_session().run_query(payload).text\n\nworker.run()\n";
+    place.write("handler.py", handler);
+    let _node = up(&place);
+    let prompt = json!(format!("Summarize {}", notes.display())).to_string();
+    let id = place.done(["submit", "runs", "run", "--payload", &prompt]);
+    assert_eq!(ended(&place, id.trim(), "completed")["output"], "All is well.");
+    let account = &place.json(["account", "ls"])[0];
+    assert_eq!(
+        (&account["usage"]["window"], &account["usage"]["used"]),
+        (&json!("five_hour"), &json!(0.25)),
+        "{account}"
+    );
+}
+
 /// Kills the node in the middle of the first query, and again when both are answered. Returns the task.
 fn twice_killed(place: &Place, prompt: &str, gate: &Path, asked: impl Fn() -> bool) -> (String, Value) {
     let finish = place.folder().join("finish");
