@@ -1,7 +1,7 @@
 //! Accounts through the library: queues that share a usage limit, in one process and over a server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ostler::{
@@ -91,11 +91,16 @@ async fn a_usage_limit_in_one_queue_holds_the_other_until_it_resets() {
     pool.drain(MAX_WAIT).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_by_one_node_stops_another_and_a_release_lets_both_go_on() {
+/// The URL of a store of its own on the shared server.
+fn server() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let url = format!("{}?schema=accounts_{number}", PrivatePostgres::shared().url());
+    format!("{}?schema=accounts_{number}", PrivatePostgres::shared().url())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_by_one_node_stops_another_and_a_release_lets_both_go_on() {
+    let url = server();
     let provider = Provider::new(Duration::from_secs(3_600));
     let free = |(): (), _: Context| async { Ok(()) };
     let node = |queue: &str| {
@@ -116,6 +121,87 @@ async fn a_hold_by_one_node_stops_another_and_a_release_lets_both_go_on() {
     two.change_account(ACCOUNT, AccountChange::Release).await.expect("it is released");
     for id in waiting.into_iter().chain([refused]) {
         completed(&two, id).await;
+    }
+    for pool in [one, two] {
+        pool.drain(MAX_WAIT).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_stops_another_node_in_the_middle_of_its_work_within_a_second() {
+    const TASKS: usize = 300;
+    const WORK: Duration = Duration::from_millis(50);
+    const STOPPED_WITHIN: Duration = Duration::from_secs(1);
+    let url = server();
+    let refused = Arc::<Mutex<Option<TaskId>>>::default();
+    let refuses = Arc::<AtomicBool>::default();
+    let node = |queue: &str, asked: &Signal| {
+        let (asked, refused, refuses) = (asked.clone(), Arc::clone(&refused), Arc::clone(&refuses));
+        let handler = move |(): (), context: Context| {
+            asked.emit();
+            let is_refused = refuses.swap(false, Ordering::SeqCst);
+            if is_refused {
+                *refused.lock().expect("no test panicked") = Some(context.task());
+            }
+            async move {
+                if is_refused {
+                    return Err(TaskError::usage_limit(Duration::from_secs(3_600), "5-hour limit reached"));
+                }
+                tokio::time::sleep(WORK).await;
+                Ok(())
+            }
+        };
+        let here = ostler::open(&url).expect("the URL is right").queue(queue).workers(4);
+        let free = |(): (), _: Context| async { Ok(()) };
+        here.handle("ask", handler).account(ACCOUNT).and_queue("free").handle("other", free)
+    };
+    let asked = [Signal::new("the first node works"), Signal::new("the second node works")];
+    let one = node("first", &asked[0]).start().await.expect("it starts");
+    let two = node("second", &asked[1]).start().await.expect("it starts");
+    let mut queues = Vec::new();
+    for pool in [&one, &two] {
+        let answers = pool.submit_many("ask", &[(); TASKS]).await.expect("they are submitted");
+        queues.push(answers.into_iter().map(|id| id.expect("there is room")).collect::<Vec<_>>());
+    }
+    for asked in &asked {
+        asked.wait_for(20).await;
+    }
+    refuses.store(true, Ordering::SeqCst);
+    let held = async {
+        while account(&one).await.account.hold.is_none() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, held).await.expect("the account is held");
+    let id = refused.lock().expect("no test panicked").expect("one was refused");
+    let attempt = one.show(id).await.expect("it is shown").attempts.remove(0);
+    // The hold is stored in the transaction that ends the attempt.
+    let held_at = attempt.end.expect("it has ended").finished_at;
+
+    // Both nodes do other work, long enough for a start that comes too late.
+    for pool in [&one, &two] {
+        let other = async {
+            loop {
+                let id = pool.on("free").submit("other", &()).await.expect("it is submitted");
+                if completed(pool, id).await > held_at.after(2 * STOPPED_WITHIN) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(MAX_WAIT, other).await.expect("time passes");
+    }
+    for ids in queues {
+        let mut starts = Vec::new();
+        for id in ids {
+            let task = one.show(id).await.expect("it is shown");
+            starts.extend(task.attempts.iter().map(|attempt| attempt.started_at));
+        }
+        let last = starts.iter().max().expect("it has worked");
+        assert!(starts.iter().any(|start| *start < held_at), "it worked before the hold");
+        assert!(starts.len() < TASKS, "work was left");
+        let late = last.since(held_at);
+        println!("the last of {} starts came {late:?} after the hold", starts.len());
+        assert!(late <= STOPPED_WITHIN, "a task started {late:?} after the hold");
     }
     for pool in [one, two] {
         pool.drain(MAX_WAIT).await;
