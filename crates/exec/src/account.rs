@@ -20,7 +20,7 @@ pub struct AccountFeed(Option<Arc<FeedOfAccount>>);
 #[derive(Debug)]
 struct FeedOfAccount {
     store: Arc<dyn AccountStore>,
-    /// The last one that the work was told, to be recorded at the end of the attempt.
+    /// The last one that the work learned, to be recorded at the end of the attempt.
     reading: Mutex<Option<AccountReading>>,
 }
 
