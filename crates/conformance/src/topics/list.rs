@@ -6,10 +6,11 @@ use ostler_core::{ErrorClass, Failure, Outcome, StateName, TaskId};
 
 use super::super::picture::list_all;
 use super::super::scene::{Scene, TICK, TTL, failure};
+use super::dependencies::add_after;
 use super::runner::cases;
-use ostler_store::calls::Prune;
+use ostler_store::calls::{Prune, QueueChange};
 use ostler_store::unique::Unique;
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
+use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder, Page};
 use ostler_store::{Error, ErrorKind};
 
 cases![
@@ -27,7 +28,9 @@ cases![
     a_list_by_the_time_of_the_end,
     ended_tasks_are_listed_by_the_time_of_their_end,
     the_oldest_come_first_on_request,
+    queued_tasks_are_listed_whatever_they_wait_for,
     dead_letters_of_a_queue_and_a_kind_come_from_all_their_lanes,
+    a_queue_or_kind_without_tasks_ends_the_list,
     a_cursor_of_another_list_is_refused,
     a_list_of_stale_leases,
     everything_that_is_given_must_hold,
@@ -304,6 +307,43 @@ async fn the_oldest_come_first_on_request(s: &Scene) {
     assert_eq!(ids(s, &runs).await, newest_first(&running));
 }
 
+async fn queued_tasks_are_listed_whatever_they_wait_for(s: &Scene) {
+    let node = s.join().await;
+    s.completed(node).await;
+    s.configure(QueueChange::KeyConcurrency(Some(1))).await;
+    let running = s.running(node).await.task();
+    let mut queued = vec![
+        s.add_with(|task| task.run_at = Some(s.in_ms(9_000))).await,
+        s.add_keyed("a").await,
+        s.add_keyed("a").await,
+        add_after(s, &[running]).await,
+    ];
+    queued.push(add_after(s, &[queued[0], running]).await);
+    queued.push(s.add_with(|task| task.queue = "parcels".to_owned()).await);
+    let waiting = Filter { state: Some(StateName::Queued), ..Filter::default() };
+    assert_eq!(ids(s, &waiting).await, newest_first(&queued));
+    let oldest = Filter { order: ListOrder::OldestFirst, ..waiting.clone() };
+    assert_eq!(ids(s, &oldest).await, queued);
+    let parcels = Filter { queue: Some("parcels".to_owned()), ..waiting };
+    assert_eq!(ids(s, &parcels).await, queued[5..]);
+}
+
+async fn a_queue_or_kind_without_tasks_ends_the_list(s: &Scene) {
+    let node = s.join().await;
+    s.completed(node).await;
+    s.dead_letter(node).await;
+    s.running(node).await;
+    s.add().await;
+    for state in StateName::ALL.into_iter().map(Some).chain([None]) {
+        for (queue, kind) in [(Some("absent"), None), (None, Some("absent")), (Some("absent"), Some("send"))]
+        {
+            let (queue, kind) = (queue.map(str::to_owned), kind.map(str::to_owned));
+            let page = s.store.list(Filter { state, queue, kind, ..Filter::ALL }, None, 10).await;
+            assert_eq!(page, Ok(Page { tasks: Vec::new(), next: None }), "{state:?}");
+        }
+    }
+}
+
 async fn dead_letters_of_a_queue_and_a_kind_come_from_all_their_lanes(s: &Scene) {
     let mut all = Vec::new();
     for (queue, kind) in [("a", "x"), ("b", "x"), ("a", "y"), ("a", "x")] {
@@ -332,7 +372,7 @@ async fn dead_letters_of_a_queue_and_a_kind_come_from_all_their_lanes(s: &Scene)
 async fn a_cursor_of_another_list_is_refused(s: &Scene) {
     three_that_end_backwards(s).await;
     let kind = |answer: Result<_, Error>| answer.map(drop).map_err(|error| error.kind());
-    let of = |page: Result<ostler_store::views::Page, Error>| page.expect("list answers").next;
+    let of = |page: Result<Page, Error>| page.expect("list answers").next;
     let by_end = of(s.store.list(FAILED, None, 1).await);
     let by_arrival = of(s.store.list(Filter::default(), None, 1).await);
     assert!(by_end.is_some() && by_arrival.is_some());

@@ -13,6 +13,7 @@ use crate::world::{QUEUE, World, line, on_each_store};
 on_each_store!(
     a_walk_along_the_cursor_meets_each_task_once_while_others_end_and_arrive,
     a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end,
+    large_payloads_are_searched_in_short_pages_and_an_absent_queue_is_empty_at_once,
     statistics_have_the_shapes_of_other_pools,
     every_look_answers_and_a_log_is_read_by_pages,
 );
@@ -55,19 +56,47 @@ async fn a_walk_along_the_cursor_meets_each_task_once_while_others_end_and_arriv
 async fn a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end(world: World) {
     let needle = NewTask::new(TaskId(world.ids.task().0), QUEUE, "send", r#"{"word":"needle"}"#);
     world.store.enqueue(vec![needle.clone()]).await.expect("it is accepted");
-    world.enqueue(45_000).await;
-    let (mut path, mut empty) = ("/api/v1/tasks?text=needle".to_owned(), 0);
+    world.enqueue(11_000).await;
+    let (found, empty) = search(&world, "/api/v1/tasks?text=needle").await;
+    assert_eq!(found, needle.id.to_string());
+    assert!(empty >= 2, "one request does not scan everything: {empty}");
+}
+
+async fn large_payloads_are_searched_in_short_pages_and_an_absent_queue_is_empty_at_once(world: World) {
+    let draft = |payload: String| NewTask::new(TaskId(world.ids.task().0), QUEUE, "send", payload);
+    let needle = draft(r#"{"word":"needle"}"#.to_owned());
+    let large = || draft(format!("{{\"text\":\"{}\"}}", "x".repeat(100_000)));
+    world.store.enqueue(vec![needle.clone()]).await.expect("it is accepted");
+    for _ in 0..5 {
+        world.store.enqueue((0..50).map(|_| large()).collect()).await.expect("they are accepted");
+    }
+    let (found, empty) = search(&world, "/api/v1/tasks?text=needle").await;
+    assert_eq!(found, needle.id.to_string());
+    assert!((2..=4).contains(&empty), "25 MB are more than two pages and less than five: {empty}");
+    for path in
+        ["?queue=absent", "?kind=absent", "?queue=absent&state=completed", "?queue=absent&text=needle"]
+    {
+        let page = world.get(&format!("/api/v1/tasks{path}")).await.is(200).json();
+        assert_eq!(
+            (&page["tasks"], page.get("cursor").filter(|it| !it.is_null())),
+            (&json!([]), None),
+            "{path}"
+        );
+    }
+}
+
+/// The id of the first task that is found by going on from page to page, and how many pages had none.
+async fn search(world: &World, first: &str) -> (String, usize) {
+    let (mut path, mut empty) = (first.to_owned(), 0);
     loop {
         let page = world.get(&path).await.is(200).json();
         if let Some(found) = page["tasks"].get(0) {
-            assert_eq!(found["id"], needle.id.to_string());
-            break;
+            return (found["id"].as_str().expect("an id").to_owned(), empty);
         }
         empty += 1;
         let cursor = page["cursor"].as_str().expect("an empty page is not the end");
-        path = format!("/api/v1/tasks?text=needle&cursor={cursor}");
+        path = format!("{first}&cursor={cursor}");
     }
-    assert!(empty >= 1, "one request does not scan everything");
 }
 
 #[tokio::test(flavor = "multi_thread")]
