@@ -46,5 +46,6 @@ pub fn one_of_each(text: &str) -> Vec<EventBody> {
         EventBody::Error { text: text() },
         EventBody::Result { text: text() },
         EventBody::Raw { text: text() },
+        EventBody::FormerPayload { text: text() },
     ]
 }

@@ -140,6 +140,8 @@ pub enum EventBody {
     Result { text: String },
     /// A line as an agent wrote it, from which the events after it were read: JSON, a string or the list of its bytes.
     Raw { text: String },
+    /// The payload that the task had before a replay with another one.
+    FormerPayload { text: String },
 }
 
 /// The kind of an event.
@@ -163,12 +165,13 @@ pub enum EventKind {
     Error,
     Result,
     Raw,
+    FormerPayload,
 }
 
 names!(EventKind: Log = "log", Message = "message", ToolCall = "tool_call", Progress = "progress", Warning = "warning",
     File = "file", Stdout = "stdout", Prompt = "prompt", Thinking = "thinking", ToolResult = "tool_result", Usage = "usage",
     Session = "session", Transition = "transition", Thinned = "thinned", Status = "status", Error = "error",
-    Result = "result", Raw = "raw");
+    Result = "result", Raw = "raw", FormerPayload = "former_payload");
 
 impl EventKind {
     /// The index in [`EventKind::ALL`], which a store persists: new kinds are added at the end.
@@ -197,7 +200,8 @@ impl EventKind {
             | Self::Status
             | Self::Error
             | Self::Result
-            | Self::Raw => Loss::None,
+            | Self::Raw
+            | Self::FormerPayload => Loss::None,
         }
     }
 }
@@ -234,6 +238,7 @@ impl EventBody {
             Self::Error { .. } => EventKind::Error,
             Self::Result { .. } => EventKind::Result,
             Self::Raw { .. } => EventKind::Raw,
+            Self::FormerPayload { .. } => EventKind::FormerPayload,
         }
     }
 
@@ -251,6 +256,7 @@ impl EventBody {
             | Self::Error { text }
             | Self::Result { text }
             | Self::Raw { text }
+            | Self::FormerPayload { text }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -275,6 +281,7 @@ impl EventBody {
             | Self::Error { text }
             | Self::Result { text }
             | Self::Raw { text }
+            | Self::FormerPayload { text }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -306,7 +313,8 @@ impl EventBody {
             | Self::Status { .. }
             | Self::Error { .. }
             | Self::Result { .. }
-            | Self::Raw { .. } => (None, None),
+            | Self::Raw { .. }
+            | Self::FormerPayload { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -331,7 +339,8 @@ impl EventBody {
             | Self::Status { .. }
             | Self::Error { .. }
             | Self::Result { .. }
-            | Self::Raw { .. } => (None, None),
+            | Self::Raw { .. }
+            | Self::FormerPayload { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }

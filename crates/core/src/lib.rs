@@ -72,7 +72,7 @@ pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Conversation, PROMPT_SHOWN, PromptRef, Step, Task};
 pub use text::{beginning, cut};
 pub use time::{DURATION_UNITS, Timestamp, millis, show_duration};
-pub use transition_event::{end_event, replay_event, requeue_event};
+pub use transition_event::{end_event, former_payload_event, replay_event, requeue_event};
 pub use unique::{Conflict, HeldUntil, KeyHold, OnConflict, Regain, conflict, regain};
 pub use usage::{Cost, MAX_MODELS, Usage, UsageSource, add_usage, parse_usd};
 pub use visible::{visible, visible_json, visible_lines};

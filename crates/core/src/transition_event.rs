@@ -3,6 +3,7 @@
 use crate::event::EventBody;
 use crate::outcome::Outcome;
 use crate::state::{State, StateName};
+use crate::text::beginning;
 use crate::time::Timestamp;
 
 /// The event for a task that has reached this state, if it ended there without success.
@@ -36,11 +37,35 @@ pub fn replay_event() -> EventBody {
     EventBody::Transition { state: StateName::Queued, why: "replayed".to_owned(), run_at: None }
 }
 
+/// The event for a replay that replaces a payload by another one: the former one, or its beginning if it has more than this
+/// many bytes.
+#[must_use]
+pub fn former_payload_event(former: &str, payload: &str, most_bytes: usize) -> Option<EventBody> {
+    if former == payload {
+        return None;
+    }
+    let text = match beginning(former, most_bytes) {
+        whole if whole.len() == former.len() => former.to_owned(),
+        cut => format!("{cut}… (the beginning of {} bytes)", former.len()),
+    };
+    Some(EventBody::FormerPayload { text })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::outcome::{ErrorClass, Failure};
     use crate::state::{CancelReason, FailReason};
+
+    #[test]
+    fn a_former_payload_is_kept_whole_up_to_the_bound_and_the_same_one_is_no_event() {
+        let text = |event: Option<EventBody>| event.and_then(|event| event.text().map(str::to_owned));
+        let former = r#"{"n":9007199254740993,"x":1.10}"#;
+        assert_eq!(text(former_payload_event(former, "1", former.len())).as_deref(), Some(former));
+        assert_eq!(former_payload_event(former, former, 9), None);
+        let cut = text(former_payload_event("\"\u{e4}\u{e4}\"", "1", 4));
+        assert_eq!(cut.as_deref(), Some("\"\u{e4}… (the beginning of 6 bytes)"));
+    }
 
     #[test]
     fn an_end_without_success_has_its_reason_and_a_success_has_no_event() {

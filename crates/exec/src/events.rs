@@ -278,7 +278,8 @@ impl EventSender {
             | EventKind::Status
             | EventKind::Error
             | EventKind::Result
-            | EventKind::Raw => {
+            | EventKind::Raw
+            | EventKind::FormerPayload => {
                 debug_assert!(
                     kind.loss() == Loss::Thinned || kind == EventKind::Warning,
                     "{kind:?} must not be lost: its sender has to wait"

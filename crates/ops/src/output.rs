@@ -65,7 +65,8 @@ impl AttemptOutput {
                     | EventBody::Status { .. }
                     | EventBody::Error { .. }
                     | EventBody::Result { .. }
-                    | EventBody::Raw { .. } => {}
+                    | EventBody::Raw { .. }
+                    | EventBody::FormerPayload { .. } => {}
                 }
             }
         }

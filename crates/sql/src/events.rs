@@ -164,7 +164,8 @@ pub fn stored(body: &EventBody) -> StoredEvent {
         | EventBody::Status { .. }
         | EventBody::Error { .. }
         | EventBody::Result { .. }
-        | EventBody::Raw { .. } => Data::default(),
+        | EventBody::Raw { .. }
+        | EventBody::FormerPayload { .. } => Data::default(),
     };
     let text = body.text();
     let chunks = text.map(chunks::chunks_of).unwrap_or_default();
@@ -235,6 +236,7 @@ pub fn body_from(kind: i64, version: i64, data: String, text: String) -> Readabl
         EventKind::Error => EventBody::Error { text },
         EventKind::Result => EventBody::Result { text },
         EventKind::Raw => EventBody::Raw { text },
+        EventKind::FormerPayload => EventBody::FormerPayload { text },
     })
 }
 
@@ -273,7 +275,8 @@ fn former(kind: EventKind, data: String) -> Readable<EventBody> {
         | EventKind::Status
         | EventKind::Error
         | EventKind::Result
-        | EventKind::Raw => EventBody::Warning { text: data },
+        | EventKind::Raw
+        | EventKind::FormerPayload => EventBody::Warning { text: data },
     })
 }
 
@@ -285,13 +288,15 @@ fn former(kind: EventKind, data: String) -> Readable<EventBody> {
 /// When a statement fails.
 pub async fn append_one<T: Tx>(tx: &mut T, slot: i64, body: &EventBody) -> Result<(), T::Error> {
     let event = stored(body);
-    tx.exec(
+    let row = one(
+        tx,
         "INSERT INTO ostler.event(task, number, at, token, kind, version, data, text)
          SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM ostler.event WHERE task = $1), $2, token, $3, $4, $5, $6
-         FROM ostler.task WHERE id = $1",
+         FROM ostler.task WHERE id = $1 RETURNING number",
         params![slot, tx.now().millis(), event.kind, event.version, event.data, event.text],
     )
     .await?;
+    chunks::put(tx, slot, row.get(0)?, event.size, &event.chunks).await?;
     tx.changed();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Replay: queues failed and cancelled tasks again, and makes waiting ones due now.
 
-use ostler_core::{Replaying, TaskId, Wait, replay, replay_event};
+use ostler_core::{Replaying, TaskId, Wait, former_payload_event, replay, replay_event};
+use ostler_store::MAX_EVENT_BYTES;
 use ostler_store::calls::{Replay, ReplayAnswer, StepsOnReplay};
 
 use crate::codec::{EndLimits, Extras};
@@ -70,6 +71,9 @@ async fn one<T: Tx>(tx: &mut T, found: &FoundTask, how: &Replay) -> Result<Repla
     };
     if let Some(payload) = &how.payload {
         tx.exec("UPDATE ostler.task SET payload = $2 WHERE id = $1", params![found.slot, payload]).await?;
+        if let Some(event) = former_payload_event(&found.task.payload, payload, MAX_EVENT_BYTES) {
+            append_one(tx, found.slot, &event).await?;
+        }
     }
     if how.steps == StepsOnReplay::Drop {
         tx.exec("DELETE FROM ostler.step WHERE task = $1", params![found.slot]).await?;

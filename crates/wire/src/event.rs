@@ -17,8 +17,8 @@ pub struct EventView {
     /// The token of the lease it was written under.
     pub token: u64,
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
-    /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; or `raw`: a
-    /// line as an agent wrote it.
+    /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; `raw`: a line
+    /// as an agent wrote it; or `former_payload`: the payload before a replay with another one.
     #[serde(deserialize_with = "word::read")]
     pub kind: Word,
     /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
@@ -157,7 +157,8 @@ fn fields(body: &EventBody) -> EventFields {
         | EventBody::Status { .. }
         | EventBody::Error { .. }
         | EventBody::Result { .. }
-        | EventBody::Raw { .. } => EventFields::TextOnly {},
+        | EventBody::Raw { .. }
+        | EventBody::FormerPayload { .. } => EventFields::TextOnly {},
     }
 }
 
@@ -173,6 +174,7 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::Status { text }
         | EventBody::Error { text }
         | EventBody::Result { text }
+        | EventBody::FormerPayload { text }
         | EventBody::ToolCall { input: text, .. }
         | EventBody::ToolResult { output: text, .. } => text.clone(),
         EventBody::Stdout { text } | EventBody::Raw { text } => ByteString::of_event(text).shown(),

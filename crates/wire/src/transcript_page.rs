@@ -108,7 +108,8 @@ pub fn attempt_heading(attempt: &Attempt) -> String {
 #[must_use]
 pub fn event(event: &Event) -> String {
     let text = text(&event.body);
-    let is_quiet = matches!(event.body.kind(), EventKind::Thinking | EventKind::Raw);
+    let is_quiet =
+        matches!(event.body.kind(), EventKind::Thinking | EventKind::Raw | EventKind::FormerPayload);
     let is_long = text.len() > LONG_BYTES || text.lines().count() > LONG_LINES;
     let folds = is_quiet || (is_long && event.body.kind() != EventKind::Result);
     let size = event.cut.map(|whole| format!(" (the beginning of {whole} bytes)")).unwrap_or_default();

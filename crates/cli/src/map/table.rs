@@ -130,7 +130,8 @@ impl LiveRow {
             | EventBody::Stdout { .. }
             | EventBody::Transition { .. }
             | EventBody::Thinned { .. }
-            | EventBody::Raw { .. } => {}
+            | EventBody::Raw { .. }
+            | EventBody::FormerPayload { .. } => {}
         }
     }
 

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use ostler_core::{
     Attempt, CancelReason, Cancelling, ChargeVerdict, Conversation, EventBody, Fairness, Overrides,
     PROMPT_SHOWN, PromptRef, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp,
-    Usage, Wait, add_usage, beginning, cancel, place, replay, replay_event, too_late,
+    Usage, Wait, add_usage, beginning, cancel, former_payload_event, place, replay, replay_event, too_late,
 };
 
 use super::costs::FirstUsage;
 use super::gates::ClaimVerdict;
 use super::state::{MemoryState, Slot};
 use ostler_store::Check;
-use ostler_store::MAX_STEPS;
 use ostler_store::calls::Amended;
 use ostler_store::calls::{
     Appended, CancelAnswer, Claim, ClaimAnswer, Claimed, Enqueued, Fenced, Finished, NewStep, NewTask,
@@ -21,6 +20,7 @@ use ostler_store::calls::{
 use ostler_store::events::Event;
 use ostler_store::gates::{MAX_DUE_KEYS, most_looked_at};
 use ostler_store::{Lease, LeaseRef};
+use ostler_store::{MAX_EVENT_BYTES, MAX_STEPS};
 
 impl MemoryState {
     pub(super) fn enqueue(&mut self, new: NewTask) -> Enqueued {
@@ -358,7 +358,10 @@ impl MemoryState {
             }
         };
         if let Some(payload) = &how.payload {
-            self.task(slot).payload.clone_from(payload);
+            let former = std::mem::replace(&mut self.task(slot).payload, payload.clone());
+            if let Some(event) = former_payload_event(&former, payload, MAX_EVENT_BYTES) {
+                self.log(slot, event);
+            }
         }
         if how.steps == StepsOnReplay::Drop {
             let entry = self.entry(slot);

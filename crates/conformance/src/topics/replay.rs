@@ -21,6 +21,7 @@ cases![
     nothing_to_replay_is_nothing_done,
     replays_are_answered_one_by_one,
     another_payload_is_taken_by_what_is_replayed_only,
+    the_former_payload_stays_on_record_byte_for_byte,
     steps_stay_or_go_as_asked,
     a_conversation_is_resumed_unless_the_replay_is_from_scratch,
     a_waiting_task_can_begin_from_scratch_too,
@@ -165,6 +166,31 @@ async fn another_payload_is_taken_by_what_is_replayed_only(s: &Scene) {
     assert_eq!(s.claim(node, 1).await.remove(0).payload, "{\"new\":1}");
     let again = Replay { payload: Some("\0".to_owned()), ..Replay::default() };
     invalid("a payload with a NUL", s.store.replay(vec![dead], again).await);
+}
+
+async fn the_former_payload_stays_on_record_byte_for_byte(s: &Scene) {
+    let node = s.join().await;
+    let exact = r#"{"n":9007199254740993, "x":1.10,"u":"\u0001"}"#.to_owned();
+    let long = format!("\"{}\"", "\u{e4}".repeat(200_000));
+    let (given, kept) = (exact.clone(), long.clone());
+    let id = s.add_with(|task| task.payload = given).await;
+    let lease = s.run(node).await;
+    s.finish(lease, failure(ErrorClass::Permanent)).await;
+    for payload in [kept, exact.clone(), exact.clone()] {
+        let how = Replay { payload: Some(payload.clone()), ..Replay::default() };
+        assert_eq!(s.store.replay(vec![id], how).await, Ok(vec![ReplayAnswer::Requeued]));
+        assert_eq!(s.task(id).await.payload, payload);
+        s.cancel(id).await;
+    }
+    let former = |event: ostler_store::events::Event| match event.body {
+        EventBody::FormerPayload { text } => Some(text),
+        body => {
+            assert_eq!(body.kind(), EventKind::Transition);
+            None
+        }
+    };
+    let kept: Vec<String> = s.events(id).await.into_iter().filter_map(former).collect();
+    assert_eq!(kept, [exact, long], "none for a replay with the same one");
 }
 
 async fn steps_stay_or_go_as_asked(s: &Scene) {

@@ -74,7 +74,8 @@ impl TextStream {
             | EventBody::Status { .. }
             | EventBody::Error { .. }
             | EventBody::Result { .. }
-            | EventBody::Raw { .. } => None,
+            | EventBody::Raw { .. }
+            | EventBody::FormerPayload { .. } => None,
         }
     }
 

@@ -23,10 +23,17 @@ async fn a_payload_comes_back_as_it_was_sent_also_after_a_replay(world: World) {
     assert!(shown.is(200).body.contains(&format!("\"payload\":{EXACT}")), "{}", shown.body);
     world.fail(1).await;
     let other = EXACT.replace("1.10", "2.20");
+    let log = format!("/api/v1/tasks/{id}/log");
+    assert!(!world.get(&log).await.is(200).body.contains("former_payload"));
     let replayed =
         world.post(&format!("/api/v1/dead/{id}/replay"), &format!("{{\"payload\":{other}}}")).await;
     assert_eq!(replayed.is(200).json()["result"], "requeued");
     assert!(world.get(&format!("/api/v1/tasks/{id}")).await.body.contains(&format!("\"payload\":{other}")));
+    // The former one stays on record, byte by byte.
+    let log = world.get(&log).await.is(200).json();
+    let events = log["events"].as_array().expect("a list").iter();
+    let former: Vec<&Value> = events.filter(|event| event["kind"] == "former_payload").collect();
+    assert_eq!((former.len(), &former[0]["data"]), (1, &json!(EXACT)), "{log}");
     let broken = world.post("/api/v1/tasks", r#"{"queue":"q","kind":"k","payload":{"a":}}"#).await;
     broken.is(400);
 }
