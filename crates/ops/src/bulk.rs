@@ -1,11 +1,13 @@
 //! Bulk actions: cancel, replay or drop all tasks that match a filter, with a preview, in steps that can be stopped and repeated.
 //!
 //! A preview counts the tasks and names a cut-off: the time of the store. The action takes only tasks that matched before the cut-off. So
-//! one that begins to match later is not touched; and an action that was interrupted is simply repeated with the same cut-off: what it has
-//! done no longer matches, and a replayed task that fails again ends after the cut-off.
+//! one that begins to match later is not touched, such as a dead letter that was replayed since then; and an action that was interrupted
+//! is simply repeated with the same cut-off: what it has done no longer matches, and a replayed task that fails again ends after the
+//! cut-off.
 
-use ostler_core::{StateName, Task, TaskId, Timestamp};
+use ostler_core::{EventBody, EventKind, Readiness, State, StateName, Task, TaskId, Timestamp};
 use ostler_store::calls::{Replay, StepsOnReplay};
+use ostler_store::events::EventQuery;
 use ostler_store::views::{Cursor, Filter, ListOrder};
 use ostler_store::{MAX_PAGE, Store, release_all_dependents};
 use ostler_wire::action::ActionView;
@@ -132,7 +134,46 @@ impl BulkRun {
         if page.next.is_none() {
             self.states.remove(0);
         }
-        let matched_before = |task: &&Task| task.state.name().is_terminal() || task.created_at < cutoff;
-        Ok(Some(page.tasks.iter().filter(matched_before).map(|task| task.id).collect()))
+        let mut ids = Vec::new();
+        for task in &page.tasks {
+            if state.is_terminal() || !is_newer(store, task, cutoff).await? {
+                ids.push(task.id);
+            }
+        }
+        Ok(Some(ids))
+    }
+}
+
+/// Whether a task that has not ended was enqueued, or queued again by a replay, at the cut-off or later.
+async fn is_newer(store: &dyn Store, task: &Task, cutoff: Timestamp) -> Result<bool, OpsError> {
+    if task.created_at >= cutoff {
+        return Ok(true);
+    }
+    // A replayed task is due at once, and waits again only after another attempt.
+    let may_be_replayed = match task.state {
+        State::Queued { readiness: Readiness::Ready | Readiness::Parked, run_at, .. } => run_at >= cutoff,
+        State::Queued { readiness: Readiness::Waiting, .. } => {
+            task.token > 0 && task.last_failure_at.is_none_or(|at| at >= cutoff)
+        }
+        State::Claimed { .. } | State::Running { .. } => true,
+        State::Completed { .. } | State::Failed { .. } | State::Cancelled { .. } => false,
+    };
+    Ok(may_be_replayed && replayed_at(store, task.id).await?.is_some_and(|at| at >= cutoff))
+}
+
+/// When a task that had ended was last queued again.
+async fn replayed_at(store: &dyn Store, task: TaskId) -> Result<Option<Timestamp>, OpsError> {
+    let (mut query, mut has_ended, mut replayed) = (EventQuery::of(EventKind::Transition), false, None);
+    loop {
+        let events = store.read_events(task, query).await?;
+        let Some(newest) = events.last() else { return Ok(replayed) };
+        query.after = newest.number;
+        for event in events {
+            // Nothing but a replay follows an end.
+            if std::mem::take(&mut has_ended) {
+                replayed = Some(event.at);
+            }
+            has_ended = matches!(event.body, EventBody::Transition { state, .. } if state.is_terminal());
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The audit: an append-only file of changes that were made by hand, with who, from where, what and how many.
 //!
 //! A change is recorded twice: before it is made, so that no change is without a record, and with its result before the answer is sent.
-//! Both lines are on disk when the call returns. Each line is one JSON object; both lines of a change have its number.
+//! Both lines are on disk when the call returns. Each line is one JSON object; both lines of a change have its number. An action on many
+//! tasks that is started again adds two lines with the number that it has.
 //!
 //! Several processes write the file: a node, and `ostler mcp` beside it. Each line is written under a lock of the file, and numbers go on
 //! after those that others have written.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -19,6 +21,9 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// How often it is opened again because another process has set it aside.
 const MAX_REOPENED: u32 = 8;
 
+/// The newest actions on many tasks whose numbers are known.
+const MAX_KNOWN_ACTIONS: usize = 1_000;
+
 #[derive(Debug)]
 struct OpenAudit {
     file: File,
@@ -26,6 +31,8 @@ struct OpenAudit {
     bytes: u64,
     /// The highest number.
     last: u64,
+    /// The numbers of actions on many tasks, the oldest first.
+    actions: VecDeque<(String, u64)>,
 }
 
 /// The record of changes.
@@ -61,8 +68,8 @@ impl Audit {
         let audit = self.clone();
         blocking(move || {
             audit.write(|open| {
-                open.last += 1;
-                AuditView::new(open.last, change, None)
+                let number = open.number_of(change.action.as_deref());
+                AuditView::new(number, change, None)
             })
         })
         .await
@@ -82,7 +89,7 @@ impl Audit {
     pub(crate) async fn newest(&self, limit: usize) -> io::Result<Vec<AuditView>> {
         let path = self.path.clone();
         blocking(move || {
-            let mut all: Vec<AuditView> = Vec::new();
+            let (mut all, mut highest): (Vec<AuditView>, u64) = (Vec::new(), 0);
             let file = match File::open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
@@ -91,8 +98,11 @@ impl Audit {
             for line in BufReader::new(file).lines() {
                 // A line that a crash cut short is left out.
                 let Ok(view) = serde_json::from_str::<AuditView>(&line?) else { continue };
-                match all.iter_mut().rev().take(64).find(|known| known.number == view.number) {
-                    Some(known) => known.result = view.result,
+                let mut records = all.iter_mut().rev();
+                let is_known = view.number <= highest;
+                highest = highest.max(view.number);
+                match records.find(|known| is_known && known.number == view.number) {
+                    Some(known) => known.add(view),
                     None => all.push(view),
                 }
                 if all.len() > 2 * limit {
@@ -123,7 +133,7 @@ impl Audit {
 
 impl OpenAudit {
     fn at(path: &Path) -> io::Result<Self> {
-        let mut open = Self { file: append_to(path)?, bytes: 0, last: 0 };
+        let mut open = Self { file: append_to(path)?, bytes: 0, last: 0, actions: VecDeque::new() };
         open.catch_up()?;
         Ok(open)
     }
@@ -154,11 +164,27 @@ impl OpenAudit {
             for line in BufReader::new(&self.file).lines() {
                 if let Ok(view) = serde_json::from_str::<AuditView>(&line?) {
                     self.last = self.last.max(view.number);
+                    if let Some(action) = view.action {
+                        remember(&mut self.actions, action, view.number);
+                    }
                 }
             }
         }
         self.bytes = size;
         Ok(())
+    }
+
+    /// The number of a change: that of the same action if it is started again, or the next one.
+    fn number_of(&mut self, action: Option<&str>) -> u64 {
+        let known = self.actions.iter().rev().find(|(known, _)| Some(known.as_str()) == action);
+        if let Some((_, number)) = known {
+            return *number;
+        }
+        self.last += 1;
+        if let Some(action) = action {
+            remember(&mut self.actions, action.to_owned(), self.last);
+        }
+        self.last
     }
 
     fn write(&mut self, path: &Path, view: impl FnOnce(&mut Self) -> AuditView) -> io::Result<u64> {
@@ -175,6 +201,17 @@ impl OpenAudit {
         self.file.sync_data()?;
         Ok(view.number)
     }
+}
+
+/// Keeps the number of an action, if it is a new one.
+fn remember(actions: &mut VecDeque<(String, u64)>, action: String, number: u64) {
+    if actions.iter().rev().any(|(known, _)| *known == action) {
+        return;
+    }
+    if actions.len() == MAX_KNOWN_ACTIONS {
+        actions.pop_front();
+    }
+    actions.push_back((action, number));
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
@@ -194,7 +231,28 @@ mod tests {
 
     fn change(who: &str) -> Change {
         let (who, target) = (who.to_owned(), "POST /x".to_owned());
-        Change { at: Timestamp::from_millis(0), who, from: None, operation: "x", target }
+        Change { at: Timestamp::from_millis(0), who, from: None, operation: "x", target, action: None }
+    }
+
+    #[tokio::test]
+    async fn an_action_that_is_started_again_has_the_record_that_it_had() {
+        let folder = scratch();
+        let path = folder.path().join("audit.jsonl");
+        let action = |id: &str| Change { action: Some(id.to_owned()), ..change("owner") };
+        let result = |tasks| ChangeResult { status: 202, tasks: Some(tasks) };
+        let first = Audit::open(&path).expect("it opens");
+        assert_eq!(first.begin(action("a")).await.expect("it is written"), 1);
+        first.end(1, action("a"), result(3_000)).await.expect("it is written");
+        assert_eq!(first.begin(change("owner")).await.expect("it is written"), 2);
+        // Another process, as after a restart.
+        let second = Audit::open(&path).expect("it opens");
+        assert_eq!(second.begin(action("b")).await.expect("it is written"), 3);
+        assert_eq!(second.begin(action("a")).await.expect("it is written"), 1);
+        second.end(1, action("a"), result(2_000)).await.expect("it is written");
+        assert_eq!(first.begin(action("b")).await.expect("it is written"), 3);
+        let newest = first.newest(10).await.expect("it is read");
+        let seen: Vec<_> = newest.iter().map(|view| (view.number, view.result.clone())).collect();
+        assert_eq!(seen, [(3, None), (2, None), (1, Some(result(3_000)))]);
     }
 
     #[tokio::test]

@@ -195,15 +195,18 @@ pub(crate) async fn run_operation(
     target: String,
 ) -> Result<Answer, RequestError> {
     let app = Arc::clone(&call.app);
+    let change = |action| Change {
+        at: app.now(),
+        who: call.caller.as_ref().map_or_else(|| "anyone".to_owned(), |caller| caller.name.clone()),
+        from: call.peer.map(|peer| peer.to_string()),
+        operation: operation.id,
+        target,
+        action,
+    };
     let change = match operation.audited {
         Audited::No => None,
-        Audited::Yes => Some(Change {
-            at: app.now(),
-            who: call.caller.as_ref().map_or_else(|| "anyone".to_owned(), |caller| caller.name.clone()),
-            from: call.peer.map(|peer| peer.to_string()),
-            operation: operation.id,
-            target,
-        }),
+        Audited::Yes => Some(change(None)),
+        Audited::Action(id) => id(&call)?.map(|id| change(Some(id))),
     };
     let unrecorded = |error| {
         let message = format!("the audit cannot be written, so nothing is changed: {error}");

@@ -90,11 +90,16 @@ pub enum Credentials {
 }
 
 /// Whether the audit has a record of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audited {
+#[derive(Clone, Copy)]
+pub(crate) enum Audited {
     Yes,
     No,
+    /// One for each action on many tasks, whose id this finds in the request. One without an id changes nothing.
+    Action(ActionId),
 }
+
+/// Finds the id of an action on many tasks.
+pub(crate) type ActionId = fn(&ApiCall) -> Result<Option<String>, RequestError>;
 
 /// The schema of a query, a body or an answer.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -132,7 +137,7 @@ pub struct Operation {
     pub effect: OperationEffect,
     pub danger: Danger,
     pub credentials: Credentials,
-    pub audited: Audited,
+    pub(crate) audited: Audited,
     pub query: Option<SchemaOf>,
     pub body: Option<SchemaOf>,
     /// The status of success.
@@ -232,6 +237,10 @@ impl Operation {
         Self { audited: Audited::No, ..self }
     }
 
+    const fn audited_as(self, action: ActionId) -> Self {
+        Self { audited: Audited::Action(action), ..self }
+    }
+
     const fn for_anyone(self) -> Self {
         Self { credentials: Credentials::NotNeeded, ..self }
     }
@@ -288,7 +297,7 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::look("tasks.events", "/api/v1/tasks/{id}/events", "Events as they come; `id` is the number of the event, and `end` follows the last one of an ended task", "ostler logs -f ID", Events(schema::<w::event::EventView>), run!(live::task_events)).query(schema::<live::EventsQuery>),
     Operation::look("tasks.file", "/api/v1/tasks/{id}/files/{*path}", "A file that an attempt left in the folder of its task", "", File, run!(files::file)),
     Operation::look("tasks.actions", "/api/v1/tasks/actions", "Actions on many tasks that this node knows", "", Json(schema::<Vec<w::action::BulkProgress>>), run!(tasks_many::list)),
-    Operation::change("tasks.act", "/api/v1/tasks/actions", "Acts on all tasks that match a filter: a preview first, then with its cut-off", "ostler cancel|retry|dead replay|dead drop --queue Q", Json(schema::<tasks_many::BulkAnswer>), run!(tasks_many::act)).body(schema::<tasks_many::BulkInput>).status(202).danger(Destructive),
+    Operation::change("tasks.act", "/api/v1/tasks/actions", "Acts on all tasks that match a filter: a preview first, then with its cut-off", "ostler cancel|retry|dead replay|dead drop --queue Q", Json(schema::<tasks_many::BulkAnswer>), run!(tasks_many::act)).body(schema::<tasks_many::BulkInput>).status(202).danger(Destructive).audited_as(tasks_many::action_id),
     Operation::look("tasks.action", "/api/v1/tasks/actions/{action}", "How far an action is", "", Json(schema::<w::action::BulkProgress>), run!(tasks_many::show)),
     Operation::change("tasks.action.stop", "/api/v1/tasks/actions/{action}/stop", "Stops an action between two batches", "", Json(schema::<w::action::BulkProgress>), run!(tasks_many::stop)),
     // ---- dead letters ----

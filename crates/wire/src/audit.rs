@@ -20,6 +20,9 @@ pub struct AuditView {
     pub operation: String,
     /// The method and path.
     pub target: String,
+    /// The id of an action on all tasks that match a filter. One that is started again, as after the death of its node, has the
+    /// record that it had; `null` for other changes.
+    pub action: Option<String>,
     /// `null` while it is under way, or if the node died meanwhile.
     pub result: Option<ChangeResult>,
 }
@@ -36,13 +39,24 @@ pub struct Change {
     pub operation: &'static str,
     /// The method and path.
     pub target: String,
+    /// The id of an action on all tasks that match a filter.
+    pub action: Option<String>,
 }
 
 impl AuditView {
     #[must_use]
     pub fn new(number: u64, change: Change, result: Option<ChangeResult>) -> Self {
-        let Change { at, who, from, operation, target } = change;
-        Self { number, at: at.into(), who, from, operation: operation.to_owned(), target, result }
+        let Change { at, who, from, operation, target, action } = change;
+        Self { number, at: at.into(), who, from, operation: operation.to_owned(), target, action, result }
+    }
+
+    /// Adds what a later line of the same change says. Of an action that was started again, the result that is about more tasks
+    /// stays: those that were done before no longer match.
+    pub fn add(&mut self, later: Self) {
+        let tasks = |result: &Option<ChangeResult>| result.as_ref().and_then(|result| result.tasks);
+        if self.result.is_none() || tasks(&later.result) > tasks(&self.result) {
+            self.result = later.result;
+        }
     }
 }
 

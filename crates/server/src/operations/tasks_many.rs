@@ -1,8 +1,9 @@
 //! Actions on all tasks that match a filter: a preview with a cut-off, then the action with progress and a stop.
 
+use ostler_core::Timestamp;
 use ostler_ops::bulk::{BulkAct, BulkPlan};
 use ostler_ops::input::filter;
-use ostler_store::views::ListOrder;
+use ostler_store::views::{Filter, ListOrder};
 use ostler_wire::action::{BulkPreview, BulkProgress};
 use ostler_wire::input::{FilterInput, object};
 use ostler_wire::value;
@@ -43,7 +44,28 @@ pub(super) enum BulkAnswer {
     Started(BulkProgress),
 }
 
-pub(super) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
+/// A request that was read.
+struct BulkRequest {
+    action: &'static str,
+    act: BulkAct,
+    filter: Filter,
+    wanted: BulkWanted,
+}
+
+enum BulkWanted {
+    Preview,
+    Start { cutoff: Timestamp, id: String },
+}
+
+/// The id of the action that a request starts; `None`: it is a preview.
+pub(super) fn action_id(call: &ApiCall) -> Result<Option<String>, RequestError> {
+    match read(call)?.wanted {
+        BulkWanted::Preview => Ok(None),
+        BulkWanted::Start { id, .. } => Ok(Some(id)),
+    }
+}
+
+fn read(call: &ApiCall) -> Result<BulkRequest, RequestError> {
     let input: BulkInput = call.body()?;
     let steps = steps(input.from_scratch);
     let (action, act) = match input.action.as_str() {
@@ -59,26 +81,40 @@ pub(super) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
         return Err(RequestError::field("filter", "filter: give at least one condition, such as queue"));
     }
     let text = serde_json::to_string(&input.filter).expect("a filter is JSON") + &format!("{steps:?}");
-    let wanted = filter(input.filter, ListOrder::NewestFirst)?;
-    if input.preview {
-        if input.cutoff.is_some() {
+    let filter = filter(input.filter, ListOrder::NewestFirst)?;
+    let wanted = match (input.preview, input.cutoff) {
+        (true, None) => BulkWanted::Preview,
+        (true, Some(_)) => {
             return Err(RequestError::field("cutoff", "cutoff: a preview names one, and takes none"));
         }
-        let plan = BulkPlan::now(call.store(), act, wanted).await?;
-        let tasks = plan.count(call.store()).await?;
-        return ok(&BulkPreview::new(action, tasks, plan.cutoff));
-    }
-    let Some(cutoff) = input.cutoff else {
-        return Err(RequestError::field("cutoff", "cutoff: ask for a preview first, and pass on its cutoff"));
+        (false, None) => {
+            let message = "cutoff: ask for a preview first, and pass on its cutoff";
+            return Err(RequestError::field("cutoff", message));
+        }
+        (false, Some(cutoff)) => {
+            let wrong = |error| RequestError::field("cutoff", format!("cutoff: {error}"));
+            let cutoff = value::moment(&cutoff).map_err(wrong)?;
+            BulkWanted::Start { cutoff, id: id_of(action, &text, cutoff) }
+        }
     };
-    let cutoff =
-        value::moment(&cutoff).map_err(|error| RequestError::field("cutoff", format!("cutoff: {error}")))?;
+    Ok(BulkRequest { action, act, filter, wanted })
+}
+
+pub(super) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
+    let BulkRequest { action, act, filter, wanted } = read(&call)?;
+    let (cutoff, id) = match wanted {
+        BulkWanted::Preview => {
+            let plan = BulkPlan::now(call.store(), act, filter).await?;
+            let tasks = plan.count(call.store()).await?;
+            return ok(&BulkPreview::new(action, tasks, plan.cutoff));
+        }
+        BulkWanted::Start { cutoff, id } => (cutoff, id),
+    };
     if cutoff > call.store().now().await? {
         return Err(RequestError::field("cutoff", "cutoff: it must not be in the future"));
     }
-    let plan = BulkPlan { act, filter: wanted, cutoff };
+    let plan = BulkPlan { act, filter, cutoff };
     let tasks = plan.count(call.store()).await? as u64;
-    let id = id_of(action, &text, cutoff);
     let store = std::sync::Arc::clone(&call.app.store);
     let progress = call.app.bulk.start(store, id, action, plan, &call.app.stopping)?;
     let mut answer = json_answer(hyper::StatusCode::ACCEPTED, &progress)?;

@@ -1,5 +1,8 @@
 //! Actions on many tasks: the preview counts, later matches are not touched, and an interrupted action does the rest when it is repeated.
 
+use std::time::Duration;
+
+use ostler_core::TaskId;
 use ostler_testkit::MAX_WAIT;
 use serde_json::{Value, json};
 
@@ -7,6 +10,7 @@ use crate::world::{QUEUE, World, on_each_store};
 
 on_each_store!(
     an_interrupted_action_is_repeated_and_each_task_is_replayed_once,
+    what_was_replayed_after_the_preview_of_a_cancel_is_not_cancelled,
     without_a_preview_or_a_condition_nothing_is_touched,
 );
 
@@ -76,8 +80,60 @@ async fn an_interrupted_action_is_repeated_and_each_task_is_replayed_once(world:
     third.post("/api/v1/tasks/actions", &start(&seen["cutoff"])).await.is(202);
     assert_eq!(until_over(&third, &id).await["done"], 0);
     let audit = later.get("/api/v1/audit").await.json();
-    assert_eq!(audit.as_array().map(Vec::len), Some(1), "one record: {audit}");
-    assert_eq!(audit[0]["result"]["tasks"], MANY - done);
+    let started = |record: &&Value| record["operation"] == "tasks.act";
+    let started: Vec<&Value> = audit.as_array().expect("a list").iter().filter(started).collect();
+    assert_eq!(started.len(), 1, "one record of the action, which was started three times: {audit}");
+    assert_eq!(started[0]["result"]["tasks"], MANY, "as it was first started: {audit}");
+}
+
+async fn what_was_replayed_after_the_preview_of_a_cancel_is_not_cancelled(world: World) {
+    let task = |id: &TaskId, what: &str| format!("/api/v1/tasks/{id}/{what}");
+    let letters = world.enqueue(3).await;
+    world.fail(3).await;
+    let cancelled = world.enqueue(1).await[0];
+    world.post(&task(&cancelled, "cancel"), "").await.is(200);
+    let mut waiting = world.enqueue(1).await;
+    let later = world.store.now().await.expect("it answers").after(Duration::from_secs(3_600));
+    let mut scheduled = world.ids.new_tasks(1, QUEUE, "send").remove(0);
+    scheduled.run_at = Some(later);
+    waiting.push(scheduled.id);
+    world.store.enqueue(vec![scheduled]).await.expect("it is accepted");
+    // Replayed before the preview.
+    world.post(&task(&letters[0], "retry"), "").await.is(200);
+    waiting.push(letters[0]);
+    let filter = json!({"queue": QUEUE});
+    let preview = json!({"action": "cancel", "filter": filter, "preview": true}).to_string();
+    let seen = async {
+        loop {
+            let seen = world.post("/api/v1/tasks/actions", &preview).await.is(200).json();
+            // What was enqueued in the millisecond of the preview counts as later.
+            if seen["tasks"] == 3 {
+                return seen;
+            }
+        }
+    };
+    let seen = tokio::time::timeout(MAX_WAIT, seen).await.expect("it counts three");
+    // Replayed after it: one is taken by a node before the cancel, two wait. The scheduled one, which is made due, matched before.
+    world.post(&task(&letters[1], "retry"), "").await.is(200);
+    let session = world.node().await;
+    let claimed = world.claim(session, 3).await;
+    assert_eq!(claimed.len(), 3, "all that are ready");
+    for id in [letters[2], cancelled, waiting[1]] {
+        world.post(&task(&id, "retry"), "").await.is(200);
+    }
+    let begin = json!({"action": "cancel", "filter": filter, "cutoff": seen["cutoff"]}).to_string();
+    let begun = world.post("/api/v1/tasks/actions", &begin).await.is(202).json();
+    assert_eq!(until_over(&world, begun["id"].as_str().expect("an id")).await["done"], 3);
+    for id in waiting {
+        let shown = world.get(&format!("/api/v1/tasks/{id}")).await.is(200).json();
+        let asked = shown["state"] == "cancelled" || !shown["cancel_requested_at"].is_null();
+        assert!(asked, "{shown}");
+    }
+    for id in [letters[1], letters[2], cancelled] {
+        let shown = world.get(&format!("/api/v1/tasks/{id}")).await.is(200).json();
+        assert!(["queued", "claimed"].contains(&shown["state"].as_str().expect("a state")), "{shown}");
+        assert!(shown["cancel_requested_at"].is_null(), "{shown}");
+    }
 }
 
 async fn without_a_preview_or_a_condition_nothing_is_touched(world: World) {

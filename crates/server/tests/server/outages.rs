@@ -208,7 +208,12 @@ async fn an_action_whose_server_is_killed_does_the_rest_at_the_next_one(world: W
     let stats = world.get("/api/v1/stats").await.json();
     assert_eq!(stats["totals"]["replayed"], many, "each once");
     let audit = second.ask("GET", "/api/v1/audit", "").await;
-    assert_eq!(audit.as_array().map(Vec::len), Some(1), "one record of the change at this server: {audit}");
+    assert_eq!(audit.as_array().map(Vec::len), Some(1), "one record of the change: {audit}");
+    assert_eq!(
+        (&audit[0]["action"], audit[0]["result"]["tasks"].as_u64()),
+        (&json!(id), Some(many as u64)),
+        "{audit}"
+    );
 }
 
 /// How long a reader that takes nothing is kept, at most.

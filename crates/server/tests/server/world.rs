@@ -246,7 +246,7 @@ impl World {
     }
 }
 
-/// What a server is made of. Each has a number of its own, and with it an audit.
+/// What a server is made of. Each has a number of its own; those with one store write one audit, as nodes of one machine do.
 pub(crate) fn parts(
     store: Arc<dyn Store>,
     folder: &Path,
@@ -269,7 +269,7 @@ pub(crate) fn parts(
         keep: Retention::default(),
         strays: Duration::from_secs(3_600),
         tokens: Tokens::file(&tokens).expect("they are read"),
-        audit: Audit::open(&folder.join(format!("audit-{number}.jsonl"))).expect("it opens"),
+        audit: Audit::open(&folder.join("audit.jsonl")).expect("it opens"),
         examiner: Arc::new(Content),
         readiness: Arc::new(Content),
         counters: Arc::<KnownCounts>::clone(&counts),
