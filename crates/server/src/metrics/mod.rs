@@ -1,12 +1,15 @@
-//! Metrics of a node in OpenMetrics text, for `/metrics`: what the node did, as counters with its name, and what the store holds, as gauges
+//! Metrics of a node for `/metrics`, in OpenMetrics text for readers that ask for it: what the node did, as counters with its name, and what the store holds, as gauges
 //! that one node at a time exports. See docs/decisions/0040-metrics.md.
 //!
 //! - `counts.rs`: what the embedding program says that the node did. `families.rs`: the names of metrics, their help, types and units.
+//!   `plain_text.rs`: the older text format, for other readers.
 //! - The store is read at most once in [`MAX_AGE`], however many scrapes there are; one that finds it away answers all the same.
 
 mod counts;
 mod families;
+mod plain_text;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,8 +24,9 @@ use tokio::time::Instant;
 pub use counts::{Durations, LaneCounts, NodeCounters, NodeCounts, PoolCounts};
 use families::Families;
 
-/// The media type of the answer.
-pub(crate) const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of OpenMetrics, by which readers ask for it.
+const OPENMETRICS: &str = "application/openmetrics-text";
+const OPENMETRICS_MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How old figures of the store may be.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// How long a store may take to answer.
@@ -55,8 +59,8 @@ impl Metrics {
         Self { store, counters, last: Mutex::default(), reads: AtomicU64::default() }
     }
 
-    /// The text of one scrape.
-    pub(crate) async fn scrape(&self) -> Result<String, std::fmt::Error> {
+    /// The text of one scrape, and its media type, for a reader that accepts these.
+    pub(crate) async fn scrape(&self, accepted: Option<&str>) -> Result<(&'static str, String), fmt::Error> {
         let figures = self.figures().await;
         let families =
             Families { counts: self.counters.counts(), figures, reads: self.reads.load(Ordering::Relaxed) };
@@ -64,7 +68,11 @@ impl Metrics {
         registry.register_collector(Box::new(families));
         let mut text = String::new();
         encode(&mut text, &registry)?;
-        Ok(text)
+        Ok(if accepted.is_some_and(|accepted| accepted.contains(OPENMETRICS)) {
+            (OPENMETRICS_MEDIA, text)
+        } else {
+            (plain_text::MEDIA, plain_text::from_openmetrics(&text))
+        })
     }
 
     async fn figures(&self) -> StoreReading {

@@ -19,7 +19,6 @@ use crate::answer::{Answer, RequestError, json_answer, ok, plain};
 use crate::call::ApiCall;
 use crate::dispatch::{TaskCount, cookie};
 use crate::guard::CookieTransport;
-use crate::metrics::MEDIA;
 use crate::openapi::document;
 use crate::sessions::SESSION_TTL;
 
@@ -61,10 +60,10 @@ pub(super) async fn ready(call: ApiCall) -> Result<Answer, RequestError> {
 }
 
 pub(super) async fn metrics(call: ApiCall) -> Result<Answer, RequestError> {
-    let text = call.app.metrics.scrape().await.map_err(|_| {
+    let (media, text) = call.app.metrics.scrape(call.header("accept")).await.map_err(|_| {
         RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics cannot be written")
     })?;
-    Ok(plain(StatusCode::OK, MEDIA, text))
+    Ok(plain(StatusCode::OK, media, text))
 }
 
 /// The text of a login link.

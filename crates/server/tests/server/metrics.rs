@@ -15,9 +15,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::openmetrics::Scrape;
-use crate::world::{QUEUE, READ, StorePlace, World, on_each_store};
+use crate::world::{QUEUE, READ, Reply, StorePlace, World, on_each_store};
 
-on_each_store!(what_several_nodes_export_adds_up, the_number_of_series_is_bounded_and_no_label_is_an_id,);
+on_each_store!(
+    what_several_nodes_export_adds_up,
+    ten_thousand_limit_keys_make_no_series,
+    the_number_of_series_is_bounded_and_no_label_is_an_id,
+);
+
+/// What a Prometheus server accepts.
+const PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
 
 /// What the settings of a node say that serves metrics.
 const SERVES: &str = r#"{"":{"metrics":"served"}}"#;
@@ -51,8 +58,15 @@ impl World {
         counts.pools.push(pool);
     }
 
+    /// What a reader gets that accepts these media types.
+    async fn metrics(&self, accepted: &str) -> Reply {
+        let bearer = format!("Bearer {READ}");
+        let headers = [("authorization", bearer.as_str()), ("accept", accepted)];
+        self.client().await.ask("GET", "/metrics", &headers, "").await
+    }
+
     async fn scrape(&self) -> Scrape {
-        let reply = self.get("/metrics").await;
+        let reply = self.metrics(PROMETHEUS).await;
         Scrape::read(&reply.is(200).body).unwrap_or_else(|error| panic!("{error}\n{}", reply.body))
     }
 
@@ -74,10 +88,14 @@ async fn metrics_need_a_token_unless_the_config_opens_them() {
     let closed = World::new().await;
     let open = World::serving(Arc::clone(&closed.place), MetricsAccess::Open).await;
     closed.client().await.ask("GET", "/metrics", &[], "").await.is(401);
-    let viewer = format!("Bearer {READ}");
-    let reply = closed.client().await.ask("GET", "/metrics", &[("authorization", &viewer)], "").await;
-    let media = reply.is(200).header("content-type");
-    assert_eq!(media, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    for (accepted, media) in [
+        (PROMETHEUS, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+    ] {
+        let reply = closed.metrics(accepted).await;
+        assert_eq!(reply.is(200).header("content-type"), Some(media), "{accepted}");
+    }
     open.client().await.ask("GET", "/metrics", &[], "").await.is(200);
     open.client().await.ask("GET", "/api/v1/stats", &[], "").await.is(401);
     let site = [("sec-fetch-site", "cross-site")];
@@ -85,38 +103,47 @@ async fn metrics_need_a_token_unless_the_config_opens_them() {
 }
 
 async fn what_several_nodes_export_adds_up(one: World) {
-    let other = one.beside().await;
+    let (other, third) = (one.beside().await, one.beside().await);
     // A node without an API may be the oldest.
     let session = one.node().await;
-    one.join().await;
-    other.join().await;
-    one.ran(QUEUE);
-    other.ran(QUEUE);
+    for node in [&one, &other, &third] {
+        node.join().await;
+        node.ran(QUEUE);
+    }
     one.enqueue(5).await;
     let claimed = one.claim(session, 2).await;
-    let found = [one.scrape().await, other.scrape().await];
+    let found = [one.scrape().await, other.scrape().await, third.scrape().await];
     let sum = |name: &str, labels: &[(&str, &str)]| {
         found.iter().filter_map(|scrape| scrape.sum(name, labels)).sum::<f64>()
     };
     assert_eq!(sum("ostler_store_exporter", &[]), 1.0);
-    assert_eq!(sum("ostler_store_up", &[]), 2.0);
+    assert_eq!(sum("ostler_store_up", &[]), 3.0);
     assert_eq!(sum("ostler_tasks", &[("queue", QUEUE), ("state", "queued")]), 3.0);
     assert_eq!(sum("ostler_tasks", &[("queue", QUEUE), ("state", "claimed")]), 2.0);
     assert_eq!(sum("ostler_total_submitted", &[]), 5.0);
-    assert_eq!(sum("ostler_nodes", &[]), 3.0);
-    assert_eq!(sum("ostler_tasks_submitted_total", &[("queue", QUEUE)]), 6.0);
+    assert_eq!(sum("ostler_tasks_submitted_total", &[("queue", QUEUE)]), 9.0);
     let node = one.counts.0.lock().expect("it is free").node.clone();
     assert_eq!(found[0].sum("ostler_tasks_submitted_total", &[("node", &node)]), Some(3.0));
+    assert_eq!(sum("ostler_nodes", &[]), 4.0);
     // The one that exports leaves: another one does.
-    let (first, second) =
-        if found[0].sum("ostler_store_exporter", &[]) == Some(1.0) { (&one, &other) } else { (&other, &one) };
+    let mut nodes = vec![&one, &other, &third];
+    let exports = |scrape: &Scrape| scrape.sum("ostler_store_exporter", &[]) == Some(1.0);
+    let first = nodes.remove(found.iter().position(exports).expect("one of them exports"));
     let leaving = first.counts.0.lock().expect("it is free").session;
     one.store.leave(leaving).await.expect("it leaves");
-    let exports = |scrape: &Scrape| scrape.sum("ostler_store_exporter", &[]) == Some(1.0);
-    let after = second.scrape_until(exports).await;
-    assert_eq!(after.sum("ostler_tasks", &[("queue", QUEUE), ("state", "queued")]), Some(3.0));
     let gone = first.scrape_until(|scrape| !exports(scrape)).await;
     assert_eq!(gone.sum("ostler_tasks", &[]), None);
+    let ended = Instant::now() + MAX_WAIT;
+    loop {
+        let after = [nodes[0].scrape().await, nodes[1].scrape().await];
+        let queued = |scrape: &Scrape| scrape.sum("ostler_tasks", &[("queue", QUEUE), ("state", "queued")]);
+        if after.iter().any(exports) {
+            let sum: f64 = after.iter().filter_map(queued).sum();
+            assert_eq!((after.iter().filter(|scrape| exports(scrape)).count(), sum), (1, 3.0));
+            break;
+        }
+        assert!(Instant::now() < ended, "no other node exports");
+    }
     one.finish(claimed, &Outcome::Success).await;
 }
 
@@ -136,6 +163,67 @@ async fn many_scrapes_share_a_reading_of_the_store() {
     let reads = world.scrape().await.sum("ostler_store_figure_reads_total", &[]).expect("they are counted");
     let most = 1.0 + began.elapsed().as_secs_f64();
     assert!((1.0..=most).contains(&reads), "{reads} readings in {:?}", began.elapsed());
+}
+
+async fn ten_thousand_limit_keys_make_no_series(one: World) {
+    /// All series of three nodes with a few queues.
+    const MAX_SERIES: usize = 2_000;
+    const KEYS: usize = 10_000;
+    let others = [one.beside().await, one.beside().await];
+    let all = [&one, &others[0], &others[1]];
+    // Each key waits for its place, and has a rate and a breaker of its own.
+    let rules = [
+        QueueChange::KeyConcurrency(Some(1)),
+        QueueChange::KeyRate(vec![ostler_core::Rate::even(1, Duration::from_secs(3_600))]),
+    ];
+    for queue in ["mail", "parcels", "letters", "cards", "news"] {
+        one.store.configure(queue, rules.to_vec()).await.expect("it is configured");
+        for node in all {
+            node.ran(queue);
+        }
+    }
+    let mut tasks = one.ids.new_tasks(KEYS, QUEUE, "send");
+    for (number, task) in tasks.iter_mut().enumerate() {
+        task.limit_key = Some(format!("tenant-{number}"));
+    }
+    for some in tasks.chunks(ostler_store::MAX_BATCH) {
+        one.store.enqueue(some.to_vec()).await.expect("they are accepted");
+    }
+    let (mut series, mut queued, mut text) = (0, 0.0, String::new());
+    for node in all {
+        node.join().await;
+        let found = node.scrape().await;
+        series += found.series();
+        queued += found.sum("ostler_tasks", &[("state", "queued")]).unwrap_or(0.0);
+        text += &node.metrics("*/*").await.body;
+    }
+    assert!(series <= MAX_SERIES, "{series} series of three nodes");
+    assert_eq!(queued, KEYS as f64, "one of them exports what the store holds");
+    assert!(text.contains("ostler_tasks{") && !text.contains("tenant-"), "no key is a label");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_older_text_format_has_the_same_samples_under_the_names_of_that_format() {
+    let world = full().await;
+    let plain = world.metrics("*/*").await.is(200).body.clone();
+    let found = Scrape::read_plain(&plain).unwrap_or_else(|error| panic!("{error}\n{plain}"));
+    // Readings of the store are counted, and the oldest ready task gets older.
+    let steady = |scrape: &Scrape| -> Vec<String> {
+        let changes = |line: &String| line.contains("figure_reads") || line.contains("oldest_ready_age");
+        scrape.lines().into_iter().filter(|line| !changes(line)).collect()
+    };
+    assert_eq!(steady(&found), steady(&world.scrape().await));
+    for (name, kind) in [
+        ("ostler_attempts_ended", "counter"),
+        ("ostler_attempt_duration_seconds", "histogram"),
+        ("ostler_node_info", "gauge"),
+        ("ostler_tasks", "gauge"),
+    ] {
+        let family = found.families.iter().find(|family| family["name"] == name);
+        assert_eq!(family.map(|family| &family["type"]), Some(&Value::from(kind)), "{name}");
+        assert!(family.is_some_and(|family| family["help"] != ""), "{name}");
+    }
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"), "{plain}");
 }
 
 async fn the_number_of_series_is_bounded_and_no_label_is_an_id(world: World) {

@@ -1,4 +1,4 @@
-//! Reads OpenMetrics text with the parser of the Prometheus project, `prometheus_client` for Python, which is strict about names, types,
+//! Reads OpenMetrics text, and the older text format, with the parsers of the Prometheus project, `prometheus_client` for Python, which is strict about names, types,
 //! units and order. Needs the package registry, once.
 
 use std::collections::BTreeSet;
@@ -11,9 +11,12 @@ use serde_json::Value;
 
 /// The version of the parser.
 const PARSER: &str = "prometheus-client==0.26.0";
+/// The modules of its two parsers.
+const OPEN: &str = "prometheus_client.openmetrics.parser";
+const PLAIN: &str = "prometheus_client.parser";
 const READ: &str = "
-import json, sys
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+import importlib, json, sys
+text_string_to_metric_families = importlib.import_module(sys.argv[1]).text_string_to_metric_families
 print(json.dumps([
     {'name': f.name, 'type': f.type, 'unit': f.unit, 'help': f.documentation,
      'samples': [{'name': s.name, 'labels': s.labels, 'value': s.value} for s in f.samples]}
@@ -52,10 +55,19 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    /// Reads the text, or says what is wrong with it.
+    /// Reads OpenMetrics text, or says what is wrong with it.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
+        Self::by(OPEN, text)
+    }
+
+    /// Reads the older text format.
+    pub(crate) fn read_plain(text: &str) -> Result<Self, String> {
+        Self::by(PLAIN, text)
+    }
+
+    fn by(parser: &str, text: &str) -> Result<Self, String> {
         let mut child = Command::new(python())
-            .args(["-c", READ])
+            .args(["-c", READ, parser])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -71,6 +83,11 @@ impl Scrape {
 
     fn samples(&self) -> impl Iterator<Item = &Value> {
         self.families.iter().flat_map(|family| family["samples"].as_array().expect("a list"))
+    }
+
+    /// All samples, as sorted lines.
+    pub(crate) fn lines(&self) -> BTreeSet<String> {
+        self.samples().map(Value::to_string).collect()
     }
 
     /// The names of all samples.
