@@ -22,7 +22,7 @@ use crate::guard::{Caller, Guard};
 use crate::metrics::Metrics;
 use crate::overview_feed::OverviewFeed;
 use crate::page::PageState;
-use crate::server::{Examiner, ReadinessProbe};
+use crate::server::{Examiner, ReadinessProbe, ServerLimits};
 use crate::sessions::BrowserSessions;
 use crate::task_events::TaskStreams;
 use crate::tokens::Tokens;
@@ -36,6 +36,7 @@ pub(crate) struct App {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Fn() -> Id + Send + Sync>,
     pub(crate) bounds: Bounds,
+    pub(crate) limits: ServerLimits,
     pub(crate) keep: Retention,
     pub(crate) strays: Duration,
     pub(crate) guard: Guard,

@@ -23,8 +23,6 @@ use crate::router::{MatchedRoute, Router};
 
 /// The maximum size of a body, unless it has the payload of a task.
 const MAX_BODY_BYTES: usize = 64 << 20;
-/// How long a body may take to arrive.
-const MAX_BODY_TIME: Duration = Duration::from_secs(60);
 /// How long an operation may take, other than a stream.
 const MAX_OPERATION_TIME: Duration = Duration::from_secs(120);
 /// Bytes of a path with its query.
@@ -124,7 +122,11 @@ impl Dispatcher {
                 return Err(refusal.error());
             }
         };
-        let body = read(operation, &head.headers, body).await?;
+        let body = tokio::time::timeout(self.app.limits.body_time, read(operation, &head.headers, body));
+        let body = body.await.unwrap_or_else(|_| {
+            let message = "the body did not arrive in time";
+            Err(RequestError::new(StatusCode::REQUEST_TIMEOUT, "slow", message))
+        })?;
         let call = ApiCall {
             app: Arc::clone(&self.app),
             params,
@@ -294,12 +296,9 @@ async fn read(operation: &Operation, headers: &HeaderMap, body: Incoming) -> Res
     if body.size_hint().exact().is_some_and(|bytes| bytes > MAX_BODY_BYTES as u64) {
         return Err(too_large());
     }
-    match tokio::time::timeout(MAX_BODY_TIME, Limited::new(body, MAX_BODY_BYTES).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(RequestError::invalid(format!("the body cannot be read: {error}"))),
-        Err(_) => {
-            Err(RequestError::new(StatusCode::REQUEST_TIMEOUT, "slow", "the body did not arrive in time"))
-        }
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(RequestError::invalid(format!("the body cannot be read: {error}"))),
     }
 }

@@ -21,7 +21,7 @@ use crate::guard::{AllowedCaller, ApiRefusal, Caller, Credential, RequestFacts};
 use crate::listen::ListenAddress;
 use crate::metrics::{MetricsAccess, NodeCounters, NodeCounts};
 use crate::operations::{Answers, Operation};
-use crate::server::{Examiner, ReadinessProbe, ServerParts, app};
+use crate::server::{Examiner, ReadinessProbe, ServerLimits, ServerParts, app};
 use crate::tokens::{Access, Tokens};
 
 /// What operations need of the program.
@@ -67,6 +67,7 @@ impl LocalApi {
             clock,
             ids,
             bounds,
+            limits: ServerLimits::default(),
             keep,
             strays,
             tokens: Tokens::none(),

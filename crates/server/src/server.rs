@@ -32,16 +32,10 @@ use crate::sessions::BrowserSessions;
 use crate::task_events::TaskStreams;
 use crate::tokens::{Tokens, random_text};
 
-/// Connections at once.
-const MAX_CONNECTIONS: usize = 2_048;
-/// Streams at once.
-const MAX_STREAMS: usize = 1_024;
 /// Bytes of the head of a request.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Headers of a request.
 const MAX_HEADERS: usize = 64;
-/// How long the head of a request may take, and a connection may be idle.
-const MAX_HEAD_TIME: Duration = Duration::from_secs(30);
 /// The pause after a failed accept: there may be no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -57,6 +51,30 @@ pub trait ReadinessProbe: Send + Sync {
     fn trouble(&self) -> Option<String>;
 }
 
+/// What a server bears at once, and how long it waits for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections at once. Further ones wait until they are accepted.
+    pub connections: usize,
+    /// Streams at once. Further ones are refused.
+    pub streams: usize,
+    /// How long the head of a request may take, and a connection may be idle.
+    pub head_time: Duration,
+    /// How long the body of a request may take.
+    pub body_time: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections: 2_048,
+            streams: 1_024,
+            head_time: Duration::from_secs(30),
+            body_time: Duration::from_secs(60),
+        }
+    }
+}
+
 /// What a server is made of.
 pub struct ServerParts {
     pub store: Arc<dyn Store>,
@@ -64,6 +82,7 @@ pub struct ServerParts {
     /// Makes ids for new tasks.
     pub ids: Arc<dyn Fn() -> Id + Send + Sync>,
     pub bounds: Bounds,
+    pub limits: ServerLimits,
     /// How long `prune` keeps finished tasks, and rows without a task.
     pub keep: Retention,
     pub strays: Duration,
@@ -137,7 +156,7 @@ impl Server {
     /// The streams that are open now.
     #[must_use]
     pub fn streams_open(&self) -> usize {
-        MAX_STREAMS - self.app.stream_places.available_permits()
+        self.app.limits.streams - self.app.stream_places.available_permits()
     }
 
     /// Stops: no new connections, streams are closed, and requests under way have `patience` to end.
@@ -192,6 +211,7 @@ pub(crate) fn app(parts: ServerParts, address: &ListenAddress, stopping: Cancell
         clock: parts.clock,
         ids: parts.ids,
         bounds: parts.bounds,
+        limits: parts.limits,
         keep: parts.keep,
         strays: parts.strays,
         guard: Guard { policy },
@@ -201,7 +221,7 @@ pub(crate) fn app(parts: ServerParts, address: &ListenAddress, stopping: Cancell
         examiner: parts.examiner,
         readiness: parts.readiness,
         node: parts.node,
-        stream_places: Arc::new(Semaphore::new(MAX_STREAMS)),
+        stream_places: Arc::new(Semaphore::new(parts.limits.streams)),
         keyed: tokio::sync::Mutex::new(()),
         stopping,
     }
@@ -213,7 +233,7 @@ async fn accept(
     stopping: CancellationToken,
     connections: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(dispatcher.app.limits.connections));
     loop {
         let place = tokio::select! {
             place = Arc::clone(&places).acquire_owned() => place.expect("the semaphore is never closed"),
@@ -262,6 +282,7 @@ async fn serve(
     _place: OwnedSemaphorePermit,
 ) {
     let close = CancellationToken::new();
+    let head_time = dispatcher.app.limits.head_time;
     let closed = close.clone();
     let service = service_fn(move |request| {
         let (dispatcher, connection) =
@@ -270,7 +291,7 @@ async fn serve(
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(MAX_HEAD_TIME)
+        .header_read_timeout(head_time)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);

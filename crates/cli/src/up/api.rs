@@ -11,7 +11,8 @@ use ostler_exec::ThreadEnvironment;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{Drained, MetricsService, NodeHandle, NodeState};
 use ostler_server::{
-    Audit, BoundSocket, Examiner, ListenAddress, ListenError, ReadinessProbe, Server, ServerParts, Tokens,
+    Audit, BoundSocket, Examiner, ListenAddress, ListenError, ReadinessProbe, Server, ServerLimits,
+    ServerParts, Tokens,
 };
 use ostler_store::{Store, SystemClock};
 use ostler_wire::system::FindingView;
@@ -117,6 +118,7 @@ impl ApiService {
             clock: Arc::new(SystemClock),
             ids: ostler::ids().context("cannot get random bytes from the system")?,
             bounds: plan.place.bounds(),
+            limits: ServerLimits::default(),
             keep: config.keep,
             strays: config.strays,
             tokens,

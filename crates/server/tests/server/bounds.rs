@@ -1,9 +1,11 @@
 //! What a server refuses by its size, files that a browser must not open, and changes that cannot be recorded.
 
+use std::time::Duration;
+
 use ostler_core::{EventBody, Outcome};
-use ostler_server::{Audit, ListenAddress, MetricsAccess, Server};
+use ostler_server::{Audit, CSP, ListenAddress, MetricsAccess, Server, ServerLimits};
 use ostler_store::calls::NewTask;
-use ostler_testkit::TempStore;
+use ostler_testkit::{MAX_WAIT, TempStore};
 use sha2::{Digest as _, Sha256};
 
 use crate::world::{Client, FULL, QUEUE, World, parts};
@@ -23,7 +25,8 @@ async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read() 
     ];
     // Not a byte of the body is sent, and it is refused.
     client.raw("POST", "/api/v1/tasks", &headers, "").await;
-    assert_eq!(client.status().await, Some(413));
+    let refused = client.head().await;
+    assert_eq!((refused.status, refused.header("content-security-policy")), (413, Some(CSP)));
     // An operation without a body does not keep one.
     let mut client = world.client().await;
     let reply = client
@@ -31,13 +34,84 @@ async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read() 
         .await;
     assert_eq!((reply.status, reply.code().as_str()), (413, "too_large"));
     let long = format!("/api/v1/tasks?text={}", "x".repeat(16 * 1024));
-    assert_eq!(world.get(&long).await.is(414).code(), "too_long");
+    let refused = world.get(&long).await;
+    assert_eq!(refused.is(414).code(), "too_long");
+    assert_eq!(refused.header("content-security-policy"), Some(CSP));
     let mut client = world.client().await;
     let mut many = vec![("host", host.as_str())];
     many.extend([("x-more", "1"); 70]);
     client.raw("GET", "/health", &many, "").await;
     assert_eq!(client.status().await, Some(431), "the head of a request has a bound");
     assert_eq!(world.get("/api/v1/stats").await.is(200).json()["submitted"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_bound_wait_until_another_one_is_closed() {
+    let world = World::limited(ServerLimits { connections: 2, ..ServerLimits::default() }).await;
+    let (mut one, mut two) = (world.client().await, world.client().await);
+    for client in [&mut one, &mut two] {
+        client.ask("GET", "/health", &[], "").await.is(200);
+    }
+    let mut third = world.client().await;
+    let host = world.address.clone();
+    third.raw("GET", "/health", &[("host", &host)], "").await;
+    // Many requests on one of the two are answered, and the third connection is not.
+    for _ in 0..50 {
+        one.ask("GET", "/health", &[], "").await.is(200);
+    }
+    assert!(tokio::time::timeout(Duration::ZERO, third.head()).await.is_err(), "it has to wait");
+    drop(two);
+    let answered = tokio::time::timeout(MAX_WAIT, third.head()).await.expect("it is accepted");
+    assert_eq!(answered.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_beyond_the_bound_are_refused_until_another_one_ends() {
+    let world = World::limited(ServerLimits { streams: 1, ..ServerLimits::default() }).await;
+    let path = format!("/api/v1/tasks/{}/events", world.enqueue(1).await[0]);
+    let bearer = format!("Bearer {FULL}");
+    let headers = [("host", world.address.as_str()), ("authorization", bearer.as_str())];
+    let mut first = world.client().await;
+    first.raw("GET", &path, &headers, "").await;
+    assert_eq!(first.status().await, Some(200));
+    let refused = world.get(&path).await;
+    assert_eq!((refused.is(503).code().as_str(), refused.header("retry-after")), ("busy", Some("1")));
+    drop(first);
+    let taken = async {
+        loop {
+            let mut next = world.client().await;
+            next.raw("GET", &path, &headers, "").await;
+            if next.status().await == Some(200) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, taken).await.expect("its place is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_and_a_body_that_do_not_come_are_not_waited_for() {
+    const SHORT: Duration = Duration::from_millis(200);
+    let world =
+        World::limited(ServerLimits { head_time: SHORT, body_time: SHORT, ..ServerLimits::default() }).await;
+    let mut silent = world.client().await;
+    assert_eq!(silent.status().await, None, "a connection without a request is closed");
+    let mut half = world.client().await;
+    half.send("GET /health HTTP/1.1\r\nhost: ").await;
+    assert_eq!(half.status().await.unwrap_or(408), 408, "and so is one with the half of a head");
+    let bearer = format!("Bearer {FULL}");
+    for path in ["/api/v1/tasks", "/api/v1/login-links"] {
+        let mut slow = world.client().await;
+        let headers = [
+            ("host", world.address.as_str()),
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+            ("content-length", "10"),
+        ];
+        slow.raw("POST", path, &headers, "").await;
+        let refused = tokio::time::timeout(MAX_WAIT, slow.head()).await.expect("it is refused");
+        assert_eq!((refused.status, refused.header("content-security-policy")), (408, Some(CSP)), "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ostler_core::{ErrorClass, EventBody, Failure, Id, Level, LogStream, Outcome, SessionId, TaskId};
 use ostler_server::{
     Audit, Examiner, ListenAddress, MetricsAccess, NodeCounters, NodeCounts, ReadinessProbe, Server,
-    ServerParts, Tokens,
+    ServerLimits, ServerParts, Tokens,
 };
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Kinds, Ran, Report, Retention};
 use ostler_store::{Bounds, Store, SystemClock};
@@ -155,11 +155,28 @@ impl World {
         Self::at(place, MetricsAccess::Token, port, None).await
     }
 
+    /// A server with other limits.
+    pub(crate) async fn limited(limits: ServerLimits) -> Self {
+        let place = Arc::new(StorePlace::File(TempStore::real()));
+        Self::with(place, MetricsAccess::Token, 0, Some("https://ostler.example.org/ostler"), limits).await
+    }
+
     async fn at(place: Arc<StorePlace>, metrics: MetricsAccess, port: u16, public_url: Option<&str>) -> Self {
+        Self::with(place, metrics, port, public_url, ServerLimits::default()).await
+    }
+
+    async fn with(
+        place: Arc<StorePlace>,
+        metrics: MetricsAccess,
+        port: u16,
+        public_url: Option<&str>,
+        limits: ServerLimits,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let store = place.open().await;
         let (parts, counts) = parts(Arc::clone(&store), place.folder(), number, metrics);
+        let parts = ServerParts { limits, ..parts };
         let parts = ServerParts {
             base_path: if public_url.is_some() { parts.base_path } else { String::new() },
             public_url: public_url.map(str::to_owned),
@@ -266,6 +283,7 @@ pub(crate) fn parts(
         clock: Arc::new(SystemClock),
         ids: Arc::new(move || -> Id { ids.task().0 }),
         bounds: Bounds::default(),
+        limits: ServerLimits::default(),
         keep: Retention::default(),
         strays: Duration::from_secs(3_600),
         tokens: Tokens::file(&tokens).expect("they are read"),
@@ -380,6 +398,11 @@ impl Client {
         }
         text.push_str("\r\n");
         text.push_str(body);
+        self.send(&text).await;
+    }
+
+    /// Sends these bytes.
+    pub(crate) async fn send(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).await.expect("it is sent");
     }
 
