@@ -99,6 +99,12 @@ pub async fn submit_once(store: &dyn Store, requests: &[SubmitRequest]) -> Resul
     if answers.iter().any(taken) {
         return Ok(Once::OtherBody);
     }
+    // It was not there before, and now it is: another node took a request under the key in between.
+    let came_between =
+        matches!(answers.first(), Some(Ok(SubmitAnswer::SameId(_)))) && !there.contains(&first.task.id);
+    if came_between && !is_same(store, first).await.map_err(BatchError::Store)? {
+        return Ok(Once::OtherBody);
+    }
     // An id made from the key was created under that key, by this request or by an earlier one with the same answer.
     let as_first = |answer| match answer {
         Ok(SubmitAnswer::SameId(id)) => Ok(SubmitAnswer::Created(id)),
