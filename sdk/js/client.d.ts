@@ -61,6 +61,8 @@ export interface TaskFields {
   timeout?: string;
   attempts?: number;
   folder?: string;
+  /** The W3C trace context, for the programs that run it. */
+  traceparent?: string;
   /** Cancel the task instead of starting it after this time. */
   not_after?: string;
   /** Start no attempt later than this from now. */

@@ -184,6 +184,8 @@ export interface Context {
   readonly attempt: number;
   /** The task's folder, if it has one. */
   readonly folder?: string;
+  /** The W3C trace context that the task was submitted with, if it was. */
+  readonly traceparent?: string;
   /** The last session that an earlier attempt reported, to resume it. */
   readonly previousSession?: string;
   /** The attempt's timeout in milliseconds. */

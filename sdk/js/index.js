@@ -113,6 +113,7 @@ class Context {
     this.kind = frame.kind;
     this.attempt = frame.attempt ?? 1;
     this.folder = frame.folder ?? undefined;
+    this.traceparent = frame.traceparent ?? undefined;
     this.previousSession = frame.previous_session ?? undefined;
     this.timeoutMs = frame.timeout_ms ?? undefined;
     this.signal = attempt.abort.signal;

@@ -9,6 +9,7 @@ use crate::policy::Overrides;
 use crate::rank::{Priority, Rank};
 use crate::state::State;
 use crate::time::Timestamp;
+use crate::traceparent::Traceparent;
 use crate::usage::{Cost, Usage};
 
 /// One durable unit of work.
@@ -42,6 +43,8 @@ pub struct Task {
     pub deadline: Option<Timestamp>,
     /// The working directory.
     pub folder: Option<String>,
+    /// The trace that it belongs to.
+    pub traceparent: Option<Traceparent>,
     /// The tokens it takes from the rate limits of its queue and its key.
     pub cost: u32,
     /// The number of claims so far: the fencing token of a lease.

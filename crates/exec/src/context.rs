@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ostler_core::{EventBody, Level, LogStream, Role, TaskId, ToolStatus, Usage};
+use ostler_core::{EventBody, Level, LogStream, Role, TaskId, ToolStatus, Traceparent, Usage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,7 @@ pub struct Context {
     queue: Arc<str>,
     kind: Arc<str>,
     folder: Option<String>,
+    traceparent: Option<Traceparent>,
     until: Instant,
     cancel: CancellationToken,
     events: EventSender,
@@ -52,6 +53,7 @@ impl Context {
             queue: Arc::clone(&work.queue),
             kind: Arc::clone(&work.kind),
             folder: work.folder.clone(),
+            traceparent: work.traceparent.clone(),
             until: now + work.timeout,
             cancel: control.cancel.clone(),
             events: control.events.clone(),
@@ -91,6 +93,12 @@ impl Context {
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
+    }
+
+    /// The W3C trace context that the task was submitted with, if it was.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_ref().map(Traceparent::as_str)
     }
 
     /// The value of one of the pool's secrets. In logs, events and errors it is replaced by `[secret NAME]` if it has eight bytes

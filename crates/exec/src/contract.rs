@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{AccountReading, ErrorClass, Failure, Outcome, Overrides, TaskId, WorkerId};
+use ostler_core::{AccountReading, ErrorClass, Failure, Outcome, Overrides, TaskId, Traceparent, WorkerId};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -36,6 +36,8 @@ pub struct Work {
     pub grace: Duration,
     /// The working directory.
     pub folder: Option<String>,
+    /// The trace that the task belongs to: children get it as `TRACEPARENT`.
+    pub traceparent: Option<Traceparent>,
 }
 
 /// The stop signals of a running attempt, and the sinks for its notes and steps.

@@ -97,6 +97,7 @@ impl TestAttempt {
             timeout: Duration::from_secs(60),
             grace: Duration::from_secs(5),
             folder: None,
+            traceparent: None,
         };
         Self {
             work,

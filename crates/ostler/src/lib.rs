@@ -103,7 +103,7 @@ pub use ostler_core::{
     BreakerPolicy, BreakerState, Budget, Conversation, Cost, Ending, ErrorClass, EventBody, EventKind,
     EventKinds, Failure, Jitter, JobId, KeyHold, Level, LogStream, Missed, OnConflict, OnFailed, Overlap,
     Overrides, Priority, PriorityOrder, PromptRef, Rate, Role, State, StateName, Step, Task, TaskId,
-    Timestamp, ToolStatus, Trip, Usage, UsageSource, Worker, WorkerState,
+    Timestamp, ToolStatus, Traceparent, Trip, Usage, UsageSource, Worker, WorkerState,
 };
 pub use ostler_exec::{
     AttemptGateway, BadThreadPolicy, CallBreaker, ChildTask, Choice, Classed, Context, DrainEnd,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ostler_core::{KeyHold, OnConflict, OnFailed, Overrides, Priority, TaskId, Timestamp};
+use ostler_core::{KeyHold, OnConflict, OnFailed, Overrides, Priority, TaskId, Timestamp, Traceparent};
 #[cfg(feature = "postgres")]
 use ostler_postgres::tokio_postgres::Transaction;
 use ostler_store::calls::{Enqueued, NewTask};
@@ -56,6 +56,9 @@ pub struct Submission {
     pub deadline: Option<Timestamp>,
     /// The working folder of the task.
     pub folder: Option<String>,
+    /// The W3C trace context of the caller: programs that run the task get it as `TRACEPARENT`, handlers by
+    /// [`Context::traceparent`](ostler_exec::Context::traceparent).
+    pub traceparent: Option<Traceparent>,
 }
 
 /// A submission under way: a future that returns the id of the task once the task is on disk. Dropped, it leaves open whether
@@ -289,6 +292,7 @@ impl Client {
             on_failed: about.on_failed,
             deadline: about.deadline,
             folder: about.folder,
+            traceparent: about.traceparent,
             limit_key: about.limit_key,
             cost: about.cost,
             overrides: about.overrides,

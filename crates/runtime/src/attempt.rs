@@ -118,6 +118,7 @@ pub(crate) async fn run(
         timeout,
         grace,
         folder: claimed.folder,
+        traceparent: claimed.traceparent,
     };
     let step_store = AttemptSteps::new(Arc::clone(&context.store), lease);
     let steps = Steps::kept(Arc::new(step_store));

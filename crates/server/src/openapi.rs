@@ -118,6 +118,13 @@ fn parameters(operation: &Operation, generator: &mut SchemaGenerator) -> Vec<Val
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 }
         }));
     }
+    if operation.id == "tasks.submit" {
+        all.push(json!({
+            "name": "traceparent", "in": "header", "required": false,
+            "description": "The W3C trace context of the caller, for tasks without one of their own. A wrong one is ignored.",
+            "schema": { "type": "string" }
+        }));
+    }
     if matches!(operation.answers, Answers::Events(_)) {
         all.push(json!({ "name": "Last-Event-ID", "in": "header", "required": false, "schema": { "type": "string" } }));
     }
@@ -146,7 +153,7 @@ fn responses(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         Answers::Events(schema) => Some(content("text/event-stream", schema(generator))),
         Answers::Lines(schema) => Some(content("application/x-ndjson", schema(generator))),
         Answers::File => Some(json!({ "application/octet-stream": {} })),
-        Answers::OpenMetrics => Some(json!({ "application/openmetrics-text": {} })),
+        Answers::OpenMetrics => Some(json!({ "text/plain": {}, "application/openmetrics-text": {} })),
         Answers::Nothing | Answers::Page | Answers::PageFile => None,
     };
     let success = match content {

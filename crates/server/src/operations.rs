@@ -118,7 +118,7 @@ pub enum Answers {
     Lines(SchemaOf),
     /// Bytes of a file.
     File,
-    /// Metrics in OpenMetrics text.
+    /// Metrics, in OpenMetrics text for readers that ask for it.
     OpenMetrics,
     Nothing,
     /// A page of the dashboard, in HTML. A changing one takes a form.

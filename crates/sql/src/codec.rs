@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_core::{
-    Backoff, EndKind, ErrorClass, Failure, HeldUntil, Jitter, KeyHold, Overrides, Timestamp, WorkerId,
-    in_time_until,
+    Backoff, EndKind, ErrorClass, Failure, HeldUntil, Jitter, KeyHold, Overrides, Timestamp, Traceparent,
+    WorkerId, in_time_until,
 };
 use ostler_store::calls::NewTask;
 use ostler_store::node_commands::{
@@ -99,6 +99,7 @@ impl EndLimits {
 pub struct Extras {
     pub overrides: Overrides,
     pub folder: Option<String>,
+    pub traceparent: Option<Traceparent>,
     pub ends: EndLimits,
     pub cost: u32,
     /// Its unique key, if it holds that until its end: a replay takes it back.
@@ -113,6 +114,8 @@ struct ExtrasRow {
     overrides: OverridesRow,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     folder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    traceparent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     deadline_ms: Option<i64>,
     /// Only beside a deadline: without one it is the first of both ends.
@@ -133,6 +136,7 @@ impl Extras {
         Self {
             overrides: new.overrides,
             folder: new.folder.clone(),
+            traceparent: new.traceparent.clone(),
             ends,
             cost: new.cost.unwrap_or(1),
             end_key: new.unique.as_ref().filter(until_end).map(|unique| unique.key.clone()),
@@ -145,6 +149,7 @@ impl Extras {
         Self {
             overrides: task.overrides,
             folder: task.folder.clone(),
+            traceparent: task.traceparent.clone(),
             ends: EndLimits { not_after: task.not_after, deadline: task.deadline },
             cost: task.cost,
             end_key: end_key.clone(),
@@ -154,15 +159,16 @@ impl Extras {
 
     /// The text that keeps them; `None` when there are none.
     pub fn text(self) -> Option<String> {
-        let Self { overrides, folder, ends, cost, end_key, scratch_token } = self;
+        let Self { overrides, folder, traceparent, ends, cost, end_key, scratch_token } = self;
         let EndLimits { not_after, deadline } = ends;
         let usual = overrides.is_none() && folder.is_none() && deadline.is_none() && cost == 1;
-        if usual && end_key.is_none() && scratch_token == 0 {
+        if usual && traceparent.is_none() && end_key.is_none() && scratch_token == 0 {
             return None;
         }
         let row = ExtrasRow {
             overrides: overrides_row(&overrides),
             folder,
+            traceparent: traceparent.as_ref().map(Traceparent::to_string),
             deadline_ms: deadline.map(Timestamp::millis),
             not_after_ms: deadline.and(not_after).map(Timestamp::millis),
             cost: (cost != 1).then_some(cost),
@@ -181,6 +187,7 @@ pub fn extras_from(text: Option<String>, late_at: Option<i64>) -> Readable<Extra
         return Ok(Extras {
             overrides: Overrides::NONE,
             folder: None,
+            traceparent: None,
             ends,
             cost: 1,
             end_key: None,
@@ -192,7 +199,9 @@ pub fn extras_from(text: Option<String>, late_at: Option<i64>) -> Readable<Extra
     let ends = EndLimits { not_after, deadline };
     let (overrides, cost) = (overrides_of(&row.overrides), row.cost.unwrap_or(1));
     let scratch_token = row.scratch_token.unwrap_or(0);
-    Ok(Extras { overrides, folder: row.folder, ends, cost, end_key: row.end_key, scratch_token })
+    // One that is none does not keep its task from running.
+    let traceparent = row.traceparent.and_then(|text| text.parse().ok());
+    Ok(Extras { overrides, folder: row.folder, traceparent, ends, cost, end_key: row.end_key, scratch_token })
 }
 
 /// The time that stands for a hold until the end of a task: versions that do not know it take the key as held for good.

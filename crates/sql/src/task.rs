@@ -86,7 +86,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
             State::Cancelled { finished_at, reason }
         }
     };
-    let Extras { overrides, folder, ends, cost, end_key, scratch_token } =
+    let Extras { overrides, folder, traceparent, ends, cost, end_key, scratch_token } =
         extras_from(row.get(16)?, row.get(17)?).map_err(R::unreadable)?;
     let Mishaps { crashes, node_deaths, suspect, awaited } = Mishaps::from_code(row.get(21)?);
     let failed = failure_from(row.get(24)?).map_err(R::unreadable)?;
@@ -105,6 +105,7 @@ pub fn found_from<R: Row>(row: &R) -> Result<FoundTask, R::Error> {
         not_after: ends.not_after,
         deadline: ends.deadline,
         folder,
+        traceparent,
         cost,
         token: row.get(18)?,
         runs: row.get(19)?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::{
     AccountReading, Budget, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate,
-    SessionId, StateName, Task, TaskId, Timestamp, WorkerId,
+    SessionId, StateName, Task, TaskId, Timestamp, Traceparent, WorkerId,
 };
 
 use crate::error::Error;
@@ -98,6 +98,8 @@ pub struct NewTask {
     pub deadline: Option<Timestamp>,
     /// The working directory.
     pub folder: Option<String>,
+    /// The trace that it belongs to, for the programs that run it.
+    pub traceparent: Option<Traceparent>,
     /// The tokens it takes from the rate limits of its queue and its key, such as the LLM tokens it will use; `None`: the value at the
     /// queue's cost path, or one.
     pub cost: Option<u32>,
@@ -127,6 +129,7 @@ impl NewTask {
             not_after: None,
             deadline: None,
             folder: None,
+            traceparent: None,
             cost: None,
         }
     }
@@ -231,6 +234,8 @@ pub struct Claimed {
     pub policy: Policy,
     /// The working directory.
     pub folder: Option<String>,
+    /// The trace that it belongs to.
+    pub traceparent: Option<Traceparent>,
     /// When it was enqueued.
     pub created_at: Timestamp,
     /// After this time the task is too late to be useful.

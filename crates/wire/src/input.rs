@@ -67,6 +67,9 @@ pub struct TaskInput {
     pub attempts: Option<u64>,
     /// The working folder, as an absolute path on the machine of the node.
     pub folder: Option<String>,
+    /// The W3C trace context of the caller, which programs that run the task get as `TRACEPARENT`. Over HTTP, the header
+    /// `traceparent` says the same for all tasks of a request.
+    pub traceparent: Option<String>,
     /// Cancel the task instead of starting it after this time.
     pub not_after: Option<String>,
     /// Tasks with the same limit key share limits and take turns.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_core::{
     Attempt, Backoff, CancelReason, Ending, FailReason, Failure, Overrides, SessionId, State, Step, Task,
-    TaskId, millis,
+    TaskId, Traceparent, millis,
 };
 use ostler_store::views::TaskDetail;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -157,6 +157,8 @@ pub struct Detail {
     pub node_deaths: u32,
     /// Its working folder, if it was submitted with one.
     pub folder: Option<String>,
+    /// The W3C trace context that it was submitted with.
+    pub traceparent: Option<String>,
     /// When a cancellation was requested while a node held the task.
     pub cancel_requested_at: Option<TimeView>,
     /// The node that holds the task.
@@ -343,6 +345,7 @@ impl Detail {
             crashes: task.crashes,
             node_deaths: task.node_deaths,
             folder: task.folder.clone(),
+            traceparent: task.traceparent.as_ref().map(Traceparent::to_string),
             cancel_requested_at: task.cancel_requested_at.map(TimeView::from),
             lease: holder(&task.state).map(|node| LeaseView { node: node.to_string(), token: task.token }),
             first_failure: task.first_failure_at.map(TimeView::from),

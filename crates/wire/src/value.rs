@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{
     Backoff, ErrorClass, KeyHold, Missed, OnConflict, OnFailed, Overlap, Priority, PriorityOrder, StateName,
-    TaskId, Timestamp, parse_duration,
+    TaskId, Timestamp, Traceparent, parse_duration,
 };
 use ostler_store::check_name;
 use ostler_store::views::Field;
@@ -18,6 +18,12 @@ pub const MAX_ATTEMPTS: u32 = 1_000_000;
 /// A sentence.
 pub fn id(text: &str) -> Result<TaskId, String> {
     text.parse().map_err(|error: ostler_core::BadId| error.to_string())
+}
+
+/// # Errors
+/// A sentence with an example.
+pub fn traceparent(text: &str) -> Result<Traceparent, String> {
+    text.parse().map_err(|error: ostler_core::NoTraceparent| error.to_string())
 }
 
 /// # Errors

@@ -14,7 +14,7 @@ const MAX_FRAME_BYTES = 16 * 1024 * 1024;
 
 worker.task("echo", (payload, ctx) => ({
   payload,
-  seen: [ctx.id, ctx.kind, ctx.attempt, ctx.folder ?? null, ctx.timeoutMs ?? null, ctx.cancelled],
+  seen: [ctx.id, ctx.kind, ctx.attempt, ctx.folder ?? null, ctx.timeoutMs ?? null, ctx.cancelled, ctx.traceparent ?? null],
   inTime: ctx.timeLeftMs() > 0 && ctx.timeLeftMs() <= ctx.timeoutMs,
 }));
 

@@ -31,8 +31,8 @@ describe("tasks", options, () => {
 
   test("a handler sees its task, and what it returns is the output", async () => {
     const { node } = shared;
-    const about = node.give("echo", { ä: [1, null, "\u2028"] }, { attempt: 3, folder: "/tmp", timeout_ms: 1500 });
-    const seen = [about.id, "echo", 3, "/tmp", 1500, false];
+    const about = node.give("echo", { ä: [1, null, "\u2028"] }, { attempt: 3, folder: "/tmp", timeout_ms: 1500, traceparent: "00-ab-cd-01" });
+    const seen = [about.id, "echo", 3, "/tmp", 1500, false, "00-ab-cd-01"];
     const output = { payload: { ä: [1, null, "\u2028"] }, seen, inTime: true };
     assert.deepEqual(await node.hear(), { type: "result", ...about, ok: true, output });
     assert.equal((await node.result("echo-async", 7)).output, 7);
@@ -40,7 +40,7 @@ describe("tasks", options, () => {
 
   test("what a node leaves out is nothing", async () => {
     shared.node.say({ type: "task", id: "bare", token: 1, kind: "echo" });
-    const output = { payload: null, seen: ["bare", "echo", 1, null, null, false], inTime: false };
+    const output = { payload: null, seen: ["bare", "echo", 1, null, null, false, null], inTime: false };
     assert.deepEqual((await shared.node.hear()).output, output);
     assert.equal((await shared.node.result("nothing")).output, null);
   });

@@ -241,6 +241,8 @@ class _Attempt:
         """The number of the attempt, from 1."""
         self.folder: Optional[Path] = Path(frame["folder"]) if frame.get("folder") else None
         """The task's folder, if it has one."""
+        self.traceparent: Optional[str] = frame.get("traceparent")
+        """The W3C trace context that the task was submitted with, if it was."""
         self.previous_session: Optional[str] = frame.get("previous_session")
         """The last session that an earlier attempt reported, to resume it."""
         self.timeout: Optional[float] = frame["timeout_ms"] / 1000 if frame.get("timeout_ms") is not None else None

@@ -50,7 +50,7 @@ _SPANS = ("in", "key_for", "deadline", "timeout")
 _MOMENTS = ("at", "not_after", "failed_since", "failed_until", "ended_since", "ended_until")
 TASK_FIELDS = frozenset(
     "queue kind payload priority key key_for key_until if_taken in at attempts timeout deadline not_after after if_failed cost "
-    "limit_key folder id".split()
+    "limit_key folder traceparent id".split()
 )
 
 

@@ -24,7 +24,7 @@ threads = []
 def echo(payload, ctx: Context):
     return {
         "payload": payload,
-        "seen": [ctx.id, ctx.kind, ctx.attempt, str(ctx.folder), ctx.timeout, ctx.cancelled],
+        "seen": [ctx.id, ctx.kind, ctx.attempt, str(ctx.folder), ctx.timeout, ctx.cancelled, ctx.traceparent],
         "in time": ctx.timeout is not None and 0 < ctx.time_left() <= ctx.timeout,
     }
 

@@ -44,15 +44,15 @@ class OneWorker(unittest.TestCase):
 
 class Tasks(OneWorker):
     def test_a_handler_sees_its_task_and_what_it_returns_is_the_output(self) -> None:
-        about = self.node.give("echo", {"ä": [1, None, "\u2028"]}, attempt=3, folder="/tmp", timeout_ms=1500)
-        seen = [about["id"], "echo", 3, "/tmp", 1.5, False]
+        about = self.node.give("echo", {"ä": [1, None, "\u2028"]}, attempt=3, folder="/tmp", timeout_ms=1500, traceparent="00-ab-cd-01")
+        seen = [about["id"], "echo", 3, "/tmp", 1.5, False, "00-ab-cd-01"]
         output = {"payload": {"ä": [1, None, "\u2028"]}, "seen": seen, "in time": True}
         self.assertEqual(self.node.hear(), {"type": "result", **about, "ok": True, "output": output})
 
     def test_what_a_node_leaves_out_is_none(self) -> None:
         self.node.say(type="task", id="bare", token=1, kind="echo")
         output = self.node.hear()["output"]
-        self.assertEqual(output, {"payload": None, "seen": ["bare", "echo", 1, "None", None, False], "in time": False})
+        self.assertEqual(output, {"payload": None, "seen": ["bare", "echo", 1, "None", None, False, None], "in time": False})
 
     def test_an_async_handler_runs_too(self) -> None:
         self.assertEqual(self.result("echo-async", 7)["output"], [7, "AsyncContext"])

@@ -354,6 +354,7 @@ impl<'a> AgentAttempt<'a> {
         let own_key = policy.provider.iter().map(|provider| provider.key_variable.clone());
         let keep: Vec<String> = policy.environment.keep.iter().cloned().chain(own_key).collect();
         let names = inherited(policy.dialect, std::env::vars_os(), &keep);
+        let environment = policy.environment.of_task(&policy.secrets, self.work.traceparent.as_ref());
         let set = plan.set.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let folder = own.map(|own| own.path.clone()).or_else(|| policy.folders.start());
         let launch = Launch {
@@ -367,7 +368,7 @@ impl<'a> AgentAttempt<'a> {
             folder: folder.clone(),
             keep: names.filter_map(|(name, _)| name.into_string().ok()).collect(),
             // What the pool sets wins.
-            set: Variables(set.chain(policy.environment.variables(&policy.secrets)).collect()),
+            set: Variables(set.chain(environment).collect()),
             stdin: Stdin::Pipe,
             socket: Socket::None,
             confinement: None,

@@ -271,6 +271,7 @@ pub(crate) fn work(payload: String, token: u64) -> Work {
         timeout: SOON,
         grace: Duration::from_secs(2),
         folder: None,
+        traceparent: None,
     }
 }
 

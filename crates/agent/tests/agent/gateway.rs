@@ -193,6 +193,7 @@ impl Asking {
             timeout: SOON,
             grace: Duration::from_secs(1),
             folder: Some("/srv".into()),
+            traceparent: None,
         };
         let policy = GatewayPolicy {
             idle_watchdog: Duration::from_millis(500),

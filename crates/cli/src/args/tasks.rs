@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp};
+use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp, Traceparent};
 use ostler_ops::selection::Selector;
 use ostler_ops::task_name::NamedTask;
 use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
@@ -17,7 +17,7 @@ use super::values::{self, TaskName};
 const DEFAULT_QUEUE: &str = "default";
 
 /// Options that are for one task; the others require one of these.
-const OF_ONE_TASK: [&str; 15] = [
+const OF_ONE_TASK: [&str; 16] = [
     "payload",
     "priority",
     "delay",
@@ -27,6 +27,7 @@ const OF_ONE_TASK: [&str; 15] = [
     "timeout",
     "attempts",
     "folder",
+    "traceparent",
     "not_after",
     "limit_key",
     "cost",
@@ -86,6 +87,9 @@ pub(crate) struct TaskOptions {
     /// The working folder
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
+    /// The W3C trace context for the programs that run it [default: TRACEPARENT, if that is set]
+    #[arg(long, value_name = "TP", value_parser = ostler_wire::value::traceparent)]
+    pub(crate) traceparent: Option<Traceparent>,
     /// Cancel the task instead of starting it after this time
     #[arg(long, value_name = "T", value_parser = values::moment)]
     pub(crate) not_after: Option<Timestamp>,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_core::{KeyHold, Overrides, StateName, TaskId};
+use ostler_core::{KeyHold, Overrides, StateName, TaskId, Traceparent};
 use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
 use ostler_runtime::Ids;
 use ostler_store::calls::NewTask;
@@ -113,9 +113,15 @@ pub(super) fn request(
         overrides: Overrides { attempts: options.attempts, timeout: options.timeout, ..Overrides::NONE },
         not_after: options.not_after,
         folder: options.folder.as_deref().map(folder).transpose()?,
+        traceparent: options.traceparent.or_else(current_trace),
         ..NewTask::new(id, queue, kind, payload)
     };
     Ok(SubmitRequest { task, delay: options.delay, deadline: plans.deadline, after })
+}
+
+/// The trace that this process belongs to. A value that is none was not meant for Ostler.
+fn current_trace() -> Option<Traceparent> {
+    std::env::var(Traceparent::VARIABLE).ok()?.parse().ok()
 }
 
 /// The absolute path of the folder: the node has another current folder.

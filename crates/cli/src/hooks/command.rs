@@ -35,6 +35,7 @@ impl HookAttempt for CommandHook {
             timeout,
             grace: GRACE,
             folder: None,
+            traceparent: None,
         };
         // If the command fails, the last line of its stderr is part of the message.
         let (said, _unheard) = event_channel();

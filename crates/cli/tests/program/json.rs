@@ -25,7 +25,7 @@ const SUMMARY: [&str; 14] = [
     "ended_by",
     "error",
 ];
-const DETAIL: [&str; 18] = [
+const DETAIL: [&str; 19] = [
     "payload",
     "output",
     "steps",
@@ -36,6 +36,7 @@ const DETAIL: [&str; 18] = [
     "crashes",
     "node_deaths",
     "folder",
+    "traceparent",
     "cancel_requested_at",
     "lease",
     "first_failure",

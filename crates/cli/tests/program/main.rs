@@ -71,6 +71,7 @@ mod submit_lines;
 mod terminal;
 mod together;
 mod top;
+mod traces;
 mod ulimits;
 mod up;
 mod workers;

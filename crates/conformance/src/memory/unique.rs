@@ -79,6 +79,7 @@ impl MemoryState {
         task.not_after = new.not_after;
         task.deadline = new.deadline;
         task.folder.clone_from(&new.folder);
+        task.traceparent.clone_from(&new.traceparent);
         task.cost = new.cost.unwrap_or(1);
         (task.failures, task.crashes, task.node_deaths) = (0, 0, 0);
         task.state = State::Queued { readiness: Readiness::Waiting, why: Wait::New, run_at };

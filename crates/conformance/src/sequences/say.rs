@@ -400,6 +400,7 @@ impl Speaker {
             not_after: later(draft.not_after_ms),
             deadline: later(draft.deadline_ms),
             folder: None,
+            traceparent: None,
             cost: draft.cost,
         }
     }

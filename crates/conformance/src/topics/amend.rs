@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{ErrorClass, Outcome, Overrides, StateName};
 
-use super::super::scene::{QUEUE, Scene, failure, invalid};
+use super::super::scene::{QUEUE, Scene, TRACE, failure, invalid};
 use super::runner::cases;
 use ostler_store::MAX_KINDS;
 use ostler_store::calls::Amended;
@@ -126,6 +126,7 @@ async fn an_amendment_leaves_what_it_does_not_name(s: &Scene) {
             task.overrides = Overrides { timeout, ..attempts(3) };
             (task.not_after, task.deadline) = (not_after, deadline);
             task.folder = Some("/tmp/here".to_owned());
+            task.traceparent = TRACE.parse().ok();
         })
         .await;
     let rank = s.task(id).await.rank;
@@ -134,6 +135,7 @@ async fn an_amendment_leaves_what_it_does_not_name(s: &Scene) {
     assert_eq!(task.overrides, Overrides { timeout, ..attempts(8) });
     assert_eq!((task.not_after, task.deadline, task.rank), (not_after, deadline, rank));
     assert_eq!(task.folder.as_deref(), Some("/tmp/here"));
+    assert_eq!(task.traceparent.map(|trace| trace.to_string()).as_deref(), Some(TRACE));
     let before = s.picture().await;
     assert_eq!(s.store.amend(id, Overrides::NONE).await, Ok(Amended::Done));
     assert_eq!(s.picture().await, before, "nothing said changes nothing");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{Overrides, PRIORITY_MS, Priority, PriorityOrder, State, StateName, TaskId};
 
-use super::super::scene::{KIND, QUEUE, Scene, TICK, TTL};
+use super::super::scene::{KIND, QUEUE, Scene, TICK, TRACE, TTL};
 use super::runner::cases;
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, NewTask, QueueChange, Report};
 
@@ -36,6 +36,7 @@ async fn a_claim_brings_the_task_and_the_right_to_run_it(s: &Scene) {
         payload: "{\"a\":1}".to_owned(),
         priority: Priority::new(5).expect("in range"),
         folder: Some("/tmp/x".to_owned()),
+        traceparent: TRACE.parse().ok(),
         not_after: Some(s.in_ms(90_000)),
         deadline: Some(s.in_ms(95_000)),
         ..s.draft()
@@ -48,6 +49,7 @@ async fn a_claim_brings_the_task_and_the_right_to_run_it(s: &Scene) {
     assert_eq!((&*claimed.queue, &*claimed.kind, claimed.payload.as_str()), (QUEUE, KIND, "{\"a\":1}"));
     assert_eq!((claimed.attempt, claimed.priority, claimed.suspect), (1, new.priority, false));
     assert_eq!((claimed.folder, claimed.created_at), (new.folder, created_at));
+    assert_eq!(claimed.traceparent.map(|trace| trace.to_string()).as_deref(), Some(TRACE));
     assert_eq!((claimed.not_after, claimed.deadline), (new.not_after, new.deadline));
     let task = s.task(id).await;
     assert_eq!((task.state, task.token, task.runs), (State::Claimed { session: node }, 1, 0));

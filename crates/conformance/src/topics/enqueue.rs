@@ -6,7 +6,7 @@ use ostler_core::{
     Backoff, Jitter, KeyHold, OnFailed, Overrides, Priority, Readiness, State, StateName, Wait,
 };
 
-use super::super::scene::{KIND, QUEUE, Scene, invalid};
+use super::super::scene::{KIND, QUEUE, Scene, TRACE, invalid};
 use super::runner::cases;
 use ostler_store::calls::{Enqueued, NewTask, QueueChange, Report};
 use ostler_store::unique::Unique;
@@ -55,6 +55,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         not_after: Some(s.in_ms(50_000)),
         deadline: Some(s.in_ms(60_000)),
         folder: Some("/tmp/letters".to_owned()),
+        traceparent: TRACE.parse().ok(),
         cost: Some(12),
     };
     s.enqueue(new.clone()).await;
@@ -67,6 +68,7 @@ async fn a_task_is_kept_as_it_was_given(s: &Scene) {
         (task.unique_key.as_deref(), &task.limit_key, &task.folder),
         (Some("u"), &new.limit_key, &new.folder)
     );
+    assert_eq!((&task.traceparent, task.traceparent.is_some()), (&new.traceparent, true));
     assert_eq!((task.priority, task.overrides, task.cost), (new.priority, new.overrides, 12));
     assert_eq!((task.not_after, task.deadline, task.created_at), (new.not_after, new.deadline, s.now()));
     assert_eq!((task.token, task.runs, task.failures, task.crashes, task.node_deaths), (0, 0, 0, 0, 0));

@@ -8,7 +8,7 @@ use ostler_core::{
     TaskId, Wait,
 };
 
-use super::super::scene::{KIND, QUEUE, Scene, TICK, failure};
+use super::super::scene::{KIND, QUEUE, Scene, TICK, TRACE, failure};
 use super::outbox::{hear, tell};
 use super::runner::cases;
 use ostler_store::calls::{Enqueued, NewStep, NewTask, Prune, QueueChange, Replay, ReplayAnswer, Saved};
@@ -306,6 +306,7 @@ async fn a_task_that_waits_takes_over_what_the_new_one_brings(s: &Scene) {
         not_after: Some(s.in_ms(100)),
         deadline: Some(s.in_ms(90)),
         folder: Some("/tmp/new".to_owned()),
+        traceparent: TRACE.parse().ok(),
         ..replacing(s)
     };
     let wanted = new.clone();
@@ -314,6 +315,7 @@ async fn a_task_that_waits_takes_over_what_the_new_one_brings(s: &Scene) {
     assert!(s.find(wanted.id).await.is_none(), "there is one task, with the id it had");
     assert_eq!((task.payload, task.priority), (wanted.payload, wanted.priority));
     assert_eq!((task.overrides, task.folder), (overrides, wanted.folder));
+    assert_eq!((&task.traceparent, task.traceparent.is_some()), (&wanted.traceparent, true));
     assert_eq!((task.not_after, task.deadline), (wanted.not_after, wanted.deadline));
     assert_eq!((task.created_at, task.unique_key.as_deref()), (created_at, Some("k")));
     assert_ne!(task.rank, rank, "it takes its turn anew");

@@ -364,6 +364,7 @@ mod tests {
             timeout: Duration::from_secs(60),
             grace: Duration::from_secs(1),
             folder: None,
+            traceparent: None,
         };
         let counting = Arc::<Counting>::default();
         let gateway = Arc::clone(&counting) as Arc<dyn Gateway>;

@@ -30,6 +30,7 @@ impl Fixture for Rust {
             timeout: Duration::from_secs(60),
             grace: Duration::from_secs(1),
             folder: None,
+            traceparent: None,
         })
     }
 }

@@ -29,6 +29,7 @@ fn work(payload: &str) -> Work {
         timeout: Duration::from_secs(60),
         grace: Duration::from_secs(1),
         folder: None,
+        traceparent: None,
     }
 }
 

@@ -164,6 +164,7 @@ pub(crate) fn work(kind: &str, payload: &str) -> Work {
         timeout: SOON,
         grace: Duration::from_secs(2),
         folder: None,
+        traceparent: None,
     }
 }
 

@@ -67,6 +67,7 @@ pub fn submit_request(input: TaskInput, id: impl FnOnce() -> TaskId) -> Result<S
         overrides: Overrides { attempts, timeout, ..Overrides::NONE },
         not_after: read("not_after", input.not_after, value::moment)?,
         folder: folder(input.folder)?,
+        traceparent: read("traceparent", input.traceparent, value::traceparent)?,
         ..NewTask::new(read("id", input.id, value::id)?.unwrap_or_else(id), queue, kind, payload)
     };
     Ok(SubmitRequest {
@@ -103,6 +104,7 @@ mod tests {
             (r#"{"queue":"q","kind":"k","if_failed":"run"}"#, "if_failed needs"),
             (r#"{"queue":"","kind":"k"}"#, "queue"),
             (r#"{"queue":"q","kind":"k","folder":"here"}"#, "folder: expected an absolute path"),
+            (r#"{"queue":"q","kind":"k","traceparent":"00-x"}"#, "traceparent: expected a W3C trace context"),
             (r#"{"queue":"q","kind":"k","cost":0}"#, "a whole number from 1"),
         ] {
             let wrong = request(text).expect_err(text);

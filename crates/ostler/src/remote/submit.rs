@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{KeyHold, TaskId};
+use ostler_core::{KeyHold, TaskId, Traceparent};
 use ostler_wire::input::TaskInput;
 use ostler_wire::task::{SubmitResult, Submitted, SubmittedLine};
 use ostler_wire::time::TimeView;
@@ -185,6 +185,7 @@ impl RemoteClient {
             timeout: overrides.timeout.map(millis),
             attempts: overrides.attempts.map(u64::from),
             folder: about.folder,
+            traceparent: about.traceparent.as_ref().map(Traceparent::to_string),
             not_after: about.not_after.map(time),
             limit_key: about.limit_key,
             cost: about.cost.map(u64::from),

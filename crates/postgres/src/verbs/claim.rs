@@ -255,6 +255,7 @@ fn read(lanes: &ClaimLanes, row: &Row, token: Token) -> Sql<ReadyTask> {
         policy: extras.overrides.resolve(&lanes.settings.of_kind(&kind)),
         kind,
         folder: extras.folder,
+        traceparent: extras.traceparent,
         created_at: Timestamp::from_millis(get(row, 8)?),
         not_after: extras.ends.not_after,
         deadline: extras.ends.deadline,

@@ -103,7 +103,7 @@ impl Command {
 
     fn launch(&self, work: &Work, own: Option<&TaskFolder>) -> Result<(Launch, Option<Private>), Failure> {
         let argv = self.argv(work).map_err(|message| Failure::new(ErrorClass::Permanent, message))?;
-        let mut set = self.policy.environment.variables(&self.policy.secrets);
+        let mut set = self.policy.environment.of_task(&self.policy.secrets, work.traceparent.as_ref());
         let (confinement, private) = match &self.sandbox {
             None => (None, None),
             Some(sandbox) => {

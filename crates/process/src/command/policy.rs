@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::ErrorClass;
+use ostler_core::{ErrorClass, Traceparent};
 use ostler_exec::Secrets;
 
 use crate::files::FilePatterns;
@@ -128,6 +128,13 @@ impl Default for Environment {
 }
 
 impl Environment {
+    /// The variables of a child that runs one task: its trace, and what the pool sets, which wins.
+    #[must_use]
+    pub fn of_task(&self, secrets: &Secrets, trace: Option<&Traceparent>) -> Vec<(String, String)> {
+        let trace = trace.map(|trace| (Traceparent::VARIABLE.to_owned(), trace.to_string()));
+        trace.into_iter().chain(self.variables(secrets)).collect()
+    }
+
     /// The variables that are not inherited, with the secrets.
     #[must_use]
     pub fn variables(&self, secrets: &Secrets) -> Vec<(String, String)> {

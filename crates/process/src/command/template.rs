@@ -142,6 +142,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             grace: Duration::from_secs(1),
             folder: None,
+            traceparent: None,
         };
         Template::parse(template).expect("the template is right").render(&work)
     }

@@ -67,8 +67,11 @@ pub(super) fn task(
     );
     let folder = work.folder.as_deref().map_or_else(|| "null".to_owned(), text);
     let session = earlier.session.as_deref().map_or_else(|| "null".to_owned(), text);
-    let middle =
-        format!(r#","timeout_ms":{timeout_ms},"folder":{folder},"previous_session":{session},"steps":{{"#);
+    let trace = work.traceparent.as_ref().map(|trace| format!(r#""traceparent":"{trace}","#));
+    let trace = trace.unwrap_or_default();
+    let middle = format!(
+        r#","timeout_ms":{timeout_ms},"folder":{folder},{trace}"previous_session":{session},"steps":{{"#
+    );
     let steps: Vec<String> =
         steps.iter().map(|(name, value)| format!("{}:{}", text(name), one_line(value))).collect();
     let steps = steps.join(",");
@@ -228,6 +231,7 @@ mod tests {
             timeout: Duration::from_secs(300),
             grace: Duration::from_secs(5),
             folder: Some("/tmp/x".into()),
+            traceparent: None,
         }
     }
 

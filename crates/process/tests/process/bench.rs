@@ -64,6 +64,7 @@ pub(crate) fn work(payload: impl Into<String>) -> Work {
         timeout: Duration::from_secs(60),
         grace: Duration::from_secs(2),
         folder: None,
+        traceparent: None,
     }
 }
 

@@ -48,6 +48,7 @@ fn numbered(task: u128, node_deaths: u32) -> ClaimedTask {
         node_deaths,
         policy: Overrides::NONE.resolve(&Overrides::NONE),
         folder: None,
+        traceparent: None,
         created_at: NOW,
         not_after: None,
         deadline: None,

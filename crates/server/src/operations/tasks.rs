@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use ostler_core::{StateName, TaskId};
+use ostler_core::{StateName, TaskId, Traceparent};
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::continuation::{self, Continuation};
 use ostler_ops::idempotency::{Once, submit_once};
@@ -225,6 +225,8 @@ pub(super) async fn submit(call: ApiCall) -> Result<Answer, RequestError> {
         return Err(RequestError::field("tasks", "tasks: expected at least one task"));
     }
     let keyed = key.as_ref().map(|key| key.tasks(&call.body));
+    // A header that is wrong says nothing, as its standard wants: a proxy may have made it.
+    let trace: Option<Traceparent> = call.header("traceparent").and_then(|text| text.parse().ok());
     let mut requests = Vec::with_capacity(inputs.len());
     for (place, input) in inputs.into_iter().enumerate() {
         let at = |error: RequestError| if many { at_place(place, error) } else { error };
@@ -232,7 +234,8 @@ pub(super) async fn submit(call: ApiCall) -> Result<Answer, RequestError> {
             return Err(at(RequestError::field("id", "id: an id and an Idempotency-Key exclude each other")));
         }
         let id = || keyed.as_ref().map_or_else(|| call.new_task_id(), |task| task(place));
-        let request = submit_request(input, id).map_err(|error| at(error.into()))?;
+        let mut request = submit_request(input, id).map_err(|error| at(error.into()))?;
+        request.task.traceparent = request.task.traceparent.or_else(|| trace.clone());
         request.check(call.app.bounds, call.app.now()).map_err(|error| at(error.into()))?;
         requests.push(request);
     }

@@ -10,7 +10,9 @@ use crate::world::{FULL, QUEUE, READ, World, on_each_store};
 on_each_store!(
     a_payload_comes_back_as_it_was_sent_also_after_a_replay,
     one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a_restart,
+    two_bodies_under_one_key_at_two_nodes_are_not_both_taken,
     a_batch_is_one_transaction_and_its_key_covers_all_of_it,
+    a_trace_is_taken_from_the_body_or_the_header_and_a_wrong_one_is_none,
 );
 
 const EXACT: &str = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000","big":123456789012345678901234567890}"#;
@@ -48,6 +50,7 @@ async fn what_is_wrong_in_a_task_is_said_with_the_field_and_nothing_is_enqueued(
         (r#"{"queue":"q","kind":"k","in":"soon"}"#, "in"),
         (r#"{"queue":"q","kind":"k","attempts":0}"#, "attempts"),
         (r#"{"queue":"q","kind":"k","folder":"here"}"#, "folder"),
+        (r#"{"queue":"q","kind":"k","traceparent":"00-x"}"#, "traceparent"),
         (r#"{"tasks":[{"queue":"q","kind":"k"},{"queue":"q","kind":"k","cost":0}]}"#, "tasks[1].cost"),
         (r#"{"tasks":[]}"#, "tasks"),
     ] {
@@ -135,6 +138,61 @@ async fn one_key_makes_one_task_from_many_connections_at_two_servers_and_after_a
         assert_eq!((reply.status, reply.code().as_str()), (409, "idempotency_key_reused"), "{other}");
     }
     assert_eq!(one.get("/api/v1/stats").await.json()["submitted"], 1);
+}
+
+async fn two_bodies_under_one_key_at_two_nodes_are_not_both_taken(one: World) {
+    const KEYS: usize = 40;
+    let two = Arc::new(one.beside().await);
+    let one = Arc::new(one);
+    let barrier = Arc::new(tokio::sync::Barrier::new(2));
+    let mut nodes = Vec::new();
+    for (node, priority) in [(&one, 1), (&two, 2)] {
+        let (node, barrier) = (Arc::clone(node), Arc::clone(&barrier));
+        nodes.push(tokio::spawn(async move {
+            // They differ in what a store does not compare itself.
+            let body = format!(r#"{{"queue":"{QUEUE}","kind":"send","payload":1,"priority":{priority}}}"#);
+            let (bearer, mut client) = (format!("Bearer {FULL}"), node.client().await);
+            let mut answers = Vec::new();
+            for number in 0..KEYS {
+                let key = format!("order-{number}");
+                let headers = [("authorization", bearer.as_str()), ("idempotency-key", &key)];
+                barrier.wait().await;
+                answers.push(client.ask("POST", "/api/v1/tasks", &headers, &body).await.status);
+            }
+            answers
+        }));
+    }
+    let (ones, twos) = (nodes.remove(0).await.expect("it asks"), nodes.remove(0).await.expect("it asks"));
+    for pair in ones.iter().zip(&twos) {
+        assert!([(201, 409), (409, 201)].contains(&(*pair.0, *pair.1)), "{pair:?}");
+    }
+    assert_eq!(one.get("/api/v1/stats").await.json()["submitted"], KEYS);
+}
+
+async fn a_trace_is_taken_from_the_body_or_the_header_and_a_wrong_one_is_none(world: World) {
+    const IN_BODY: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const IN_HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    let bearer = format!("Bearer {FULL}");
+    for (body, header, expected) in [
+        ("", None, Value::Null),
+        (IN_BODY, None, IN_BODY.into()),
+        ("", Some(IN_HEADER), IN_HEADER.into()),
+        (IN_BODY, Some(IN_HEADER), IN_BODY.into()),
+        ("", Some("nonsense"), Value::Null),
+    ] {
+        let given = if body.is_empty() { String::new() } else { format!(r#","traceparent":"{body}""#) };
+        let body = format!(r#"{{"tasks":[{{"queue":"{QUEUE}","kind":"send"{given}}}]}}"#);
+        let mut headers = vec![("authorization", bearer.as_str())];
+        headers.extend(header.map(|header| ("traceparent", header)));
+        let reply = world.client().await.ask("POST", "/api/v1/tasks", &headers, &body).await;
+        let id = reply.is(201).json()["tasks"][0]["id"].as_str().expect("an id").to_owned();
+        let shown = world.get(&format!("/api/v1/tasks/{id}")).await.is(200).json();
+        assert_eq!(shown["traceparent"], expected, "{body} with {header:?}");
+    }
+    let session = world.node().await;
+    let claimed = world.claim(session, 10).await;
+    let traces = claimed.iter().filter_map(|claimed| claimed.traceparent.as_ref());
+    assert_eq!(traces.filter(|trace| [IN_BODY, IN_HEADER].contains(&trace.as_str())).count(), 3);
 }
 
 async fn a_batch_is_one_transaction_and_its_key_covers_all_of_it(world: World) {

@@ -107,6 +107,7 @@ fn look(
             node_deaths: trouble.node_deaths,
             policy: extras.overrides.resolve(&further),
             folder: extras.folder,
+            traceparent: extras.traceparent,
             created_at: Timestamp::from_millis(row.get(7)?),
             not_after: extras.ends.not_after,
             deadline: extras.ends.deadline,

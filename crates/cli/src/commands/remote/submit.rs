@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ostler::{RemoteClient, RemoteError, RemoteErrorKind};
-use ostler_core::{KeyHold, TaskId};
+use ostler_core::{KeyHold, TaskId, Traceparent};
 use ostler_ops::submit::{SubmitAnswer, SubmitRequest};
 use ostler_ops::task_name::NamedTask;
 use ostler_store::{Bounds, Clock as _, SystemClock};
@@ -148,6 +148,7 @@ fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
     input.timeout = task.overrides.timeout.as_ref().map(span);
     input.attempts = task.overrides.attempts.map(u64::from);
     input.folder = task.folder.clone();
+    input.traceparent = task.traceparent.as_ref().map(Traceparent::to_string);
     input.not_after = task.not_after.map(time);
     input.limit_key = task.limit_key.clone();
     input.cost = task.cost.map(u64::from);
