@@ -344,7 +344,7 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::look("pools.get_pool_stats", "/api/v1/pools/{pool}/get_pool_stats", "Statistics in the shape of get_pool_stats", "", Json(schema::<w::pool_stats::WorkerPoolStats>), run!(system::worker_pool_stats)),
     // ---- the system ----
     Operation::look("stats", "/api/v1/stats", "Counts, totals and durations", "ostler stats", Json(schema::<w::system::StatsView>), run!(system::stats)).query(schema::<system::QueueQuery>),
-    Operation::look("live", "/api/v1/live", "The overview as it changes: events stats, queues, nodes and workers with their newest value, and reset", "ostler top", Events(schema::<serde_json::Value>), run!(live::overview)).query(schema::<live::LiveQuery>),
+    Operation::look("live", "/api/v1/live", "The overview as it changes: events stats, queues, nodes and workers with their newest value, changes when a task ended or an event was written, and reset", "ostler top", Events(schema::<serde_json::Value>), run!(live::overview)).query(schema::<live::LiveQuery>),
     Operation::look("cost", "/api/v1/cost", "What was spent on models", "ostler cost", Json(schema::<w::cost::CostReport>), run!(system::cost)).query(schema::<system::CostParams>),
     Operation::look("doctor", "/api/v1/doctor", "What is wrong, with advice", "ostler doctor", Json(schema::<Vec<w::system::FindingView>>), run!(system::doctor)),
     Operation::change("prune", "/api/v1/prune", "Removes finished tasks past their retention", "ostler db prune", Json(schema::<w::action::PrunedTasks>), run!(system::prune)).danger(Destructive),
@@ -357,7 +357,7 @@ pub static OPERATIONS: &[Operation] = &[
     // ---- schedules ----
     Operation::look("schedules.list", "/api/v1/schedules", "Schedules, with their next and last runs", "ostler schedule ls", Json(schema::<Vec<w::schedule::ScheduleView>>), run!(schedules::list)),
     Operation::look("schedules.show", "/api/v1/schedules/{name}", "One schedule", "ostler schedule show NAME", Json(schema::<w::schedule::ScheduleDetail>), run!(schedules::show)),
-    Operation::change("schedules.put", "/api/v1/schedules/{name}", "Adds a schedule, or replaces the one with this name", "ostler schedule add NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::put)).body(schema::<w::input::ScheduleInput>).by(Put),
+    Operation::change("schedules.put", "/api/v1/schedules/{name}", "Adds a schedule, or replaces the one with this name", "ostler schedule add NAME QUEUE KIND", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::put)).body(schema::<w::input::ScheduleInput>).by(Put),
     Operation::change("schedules.remove", "/api/v1/schedules/{name}", "Removes a schedule; tasks that it has enqueued stay", "ostler schedule rm NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::remove)).by(Delete).danger(Destructive),
     Operation::change("schedules.pause", "/api/v1/schedules/{name}/pause", "Enqueues nothing until it is resumed", "ostler schedule pause NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::pause)),
     Operation::change("schedules.resume", "/api/v1/schedules/{name}/resume", "Resumes a schedule", "ostler schedule resume NAME", Json(schema::<w::schedule::ScheduleActionView>), run!(schedules::resume)),

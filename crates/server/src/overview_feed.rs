@@ -1,12 +1,13 @@
 //! The overview as a live stream of coalesced state: the newest value of each section, at most four times a second. One sampler serves
-//! all readers, and runs only while there is one.
+//! all readers, and runs only while there is one. `changes` counts what the sections do not show, such as events of a task: a page of a task
+//! fetches itself again when it rises, so that a browser needs one stream for all of its pages.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ostler_ops::OpsError;
 use ostler_ops::overview::{JobQueues, Overview};
-use ostler_store::{Clock, Store};
+use ostler_store::{Clock, Store, Woken};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -16,6 +17,8 @@ use crate::sse::{EventWriter, Gone, PING, event, notice};
 
 /// The minimum interval between two samples.
 const SPACING: Duration = Duration::from_millis(250);
+/// The longest time between two: the store reports ends and events, and other changes, such as a new task, are found by looking.
+const LONGEST: Duration = Duration::from_millis(300);
 
 /// One part of the overview, as it is sent.
 #[derive(Clone, Debug)]
@@ -117,11 +120,11 @@ fn position(last: &str, epoch: &str) -> Option<u64> {
 }
 
 async fn sample(store: Arc<dyn Store>, clock: Arc<dyn Clock>, newest: &watch::Sender<Arc<OverviewSample>>) {
-    let (mut changes, mut last) = (store.changes(), OverviewSample::default());
+    let (mut changes, mut last, mut reported) = (store.changes(), OverviewSample::default(), 0_u64);
     loop {
         let began = Instant::now();
         // A store that does not answer changes nothing that is known.
-        if let Ok(sections) = sections(store.as_ref(), clock.as_ref()).await {
+        if let Ok(sections) = sections(store.as_ref(), clock.as_ref(), reported).await {
             let mut next = OverviewSample { number: last.number + 1, sections: Vec::new() };
             let mut changed = false;
             for (name, data) in sections {
@@ -139,18 +142,25 @@ async fn sample(store: Arc<dyn Store>, clock: Arc<dyn Clock>, newest: &watch::Se
                 newest.send_replace(Arc::new(next));
             }
         }
-        changes.wait().await;
+        if let Ok(Woken::Hint) = tokio::time::timeout(LONGEST, changes.wait()).await {
+            reported += 1;
+        }
         tokio::time::sleep_until(began + SPACING).await;
     }
 }
 
-async fn sections(store: &dyn Store, clock: &dyn Clock) -> Result<[(&'static str, String); 4], OpsError> {
+async fn sections(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    reported: u64,
+) -> Result<[(&'static str, String); 5], OpsError> {
     let overview = Overview::take(store).await?;
     Ok([
         ("stats", text(&overview.stats(None))),
         ("queues", text(&overview.queues(JobQueues::Hidden))),
         ("nodes", text(&overview.nodes())),
         ("workers", text(&overview.workers(clock.now()))),
+        ("changes", format!("{{\"count\":{reported}}}")),
     ])
 }
 

@@ -14,6 +14,7 @@ on_each_store!(
     a_reader_that_is_cut_again_and_again_receives_each_event_once_in_order_at_two_servers,
     many_readers_share_one_watcher_and_without_readers_there_is_none,
     the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset,
+    an_event_of_a_task_is_reported_on_the_stream_of_the_overview,
 );
 
 fn rounds() -> u64 {
@@ -140,11 +141,14 @@ async fn many_readers_share_one_watcher_and_without_readers_there_is_none(world:
 async fn the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset(world: World) {
     let (mut client, _) = follow(&world, "/api/v1/live", None).await;
     let (mut rest, mut seen) = (String::new(), BTreeMap::new());
-    while seen.len() < 4 {
+    while seen.len() < 5 {
         let sent = client.event(&mut rest).await.expect("it is sent");
         seen.insert(sent.name.expect("a section"), (sent.id.expect("an id"), sent.data));
     }
-    assert_eq!(seen.keys().map(String::as_str).collect::<Vec<_>>(), ["nodes", "queues", "stats", "workers"]);
+    assert_eq!(
+        seen.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["changes", "nodes", "queues", "stats", "workers"]
+    );
     world.enqueue(5).await;
     let stats = loop {
         let sent = client.event(&mut rest).await.expect("it is sent");
@@ -168,6 +172,30 @@ async fn the_overview_sends_what_changed_and_a_reader_of_another_start_is_reset(
     let (mut foreign, _) = follow(&world, "/api/v1/live", Some("another.1-7")).await;
     let mut third = String::new();
     assert_eq!(foreign.event(&mut third).await.expect("it is sent").name.as_deref(), Some("reset"));
+}
+
+async fn an_event_of_a_task_is_reported_on_the_stream_of_the_overview(world: World) {
+    world.enqueue(1).await;
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    let (mut client, _) = follow(&world, "/api/v1/live", None).await;
+    let mut rest = String::new();
+    let mut count = async || loop {
+        let sent = client.event(&mut rest).await.expect("it is sent");
+        if sent.name.as_deref() == Some("changes") {
+            let view: Value = serde_json::from_str(&sent.data).expect("JSON");
+            break view["count"].as_u64().expect("a number");
+        }
+    };
+    let mut last = count().await;
+    for number in 0..3 {
+        let said = vec![line(format!("line {number}"))];
+        world.store.append(claimed[0].lease.as_ref(), said).await.expect("it is appended");
+        let next = count().await;
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+    std::mem::forget(claimed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
