@@ -112,7 +112,9 @@ impl Dispatcher {
             Ok(AllowedCaller::Anyone) => None,
             Ok(AllowedCaller::By(caller)) => Some(caller),
             Err(refusal) => {
-                if refusal == ApiRefusal::Unauthorized && credential == Credential::Wrong {
+                // A session that is over is no guess: pages ask for it until there is a new one.
+                let is_token = head.headers.contains_key(AUTHORIZATION);
+                if refusal == ApiRefusal::Unauthorized && credential == Credential::Wrong && is_token {
                     self.slow_down(connection.peer).await;
                 }
                 let wants_page = matches!(operation.answers, Answers::Page) && accepts_html(&head.headers);

@@ -75,6 +75,31 @@ async fn nodes_of_one_machine_keep_their_sessions_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_start_asks_for_its_session_without_being_slowed() {
+    let world = World::new().await;
+    let link = world.server().login_text().expect("a link");
+    let logged_in = log_in(&world, &link).await;
+    let cookie = logged_in.is(200).header("set-cookie").expect("a cookie").to_owned();
+    let value = cookie.split(';').next().and_then(|pair| pair.split('=').nth(1)).expect("a value");
+    // The start after it has other sessions, here at another port.
+    let next = world.beside().await;
+    let port = next.address.rsplit(':').next().expect("a port");
+    let old = format!("ostler-{port}={value}");
+    let mut client = next.client().await;
+    let began = Instant::now();
+    for _ in 0..20 {
+        client.ask("GET", "/api/v1/session", &[("cookie", &old)], "").await.is(401);
+    }
+    // Twenty wrong tokens would take half a minute.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let link = next.server().login_text().expect("a link");
+    let again = log_in(&next, &link).await;
+    let cookie =
+        again.is(200).header("set-cookie").expect("a cookie").split(';').next().expect("a pair").to_owned();
+    client.ask("GET", "/api/v1/session", &[("cookie", &cookie)], "").await.is(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new().await;
