@@ -127,7 +127,8 @@ impl ApiCall {
         named_task(self.param("id"), &queue)
     }
 
-    fn one_of_query(&self, name: &str) -> Option<String> {
+    /// A parameter of the query.
+    pub(crate) fn one_of_query(&self, name: &str) -> Option<String> {
         let pairs: Vec<(String, String)> = serde_urlencoded::from_str(&self.query).unwrap_or_default();
         pairs.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }

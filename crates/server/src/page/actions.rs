@@ -12,12 +12,13 @@ use serde_json::Value;
 use super::forms::FormFields;
 use super::layout::{HTML, NOTICE};
 use super::notices::{Notice, NoticeTone};
-use super::parts::short;
+use super::parts::button::asks;
+use super::parts::{counted, short};
 use super::question;
 use crate::answer::{Answer, RequestError, plain};
 use crate::call::ApiCall;
 use crate::dispatch::run_operation;
-use crate::operations::{Answers, Credentials, Danger, OPERATIONS, Operation, OperationEffect};
+use crate::operations::{Answers, Credentials, OPERATIONS, Operation, OperationEffect};
 
 /// Runs an operation of the table for a page.
 pub(crate) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
@@ -33,11 +34,7 @@ pub(crate) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
         Ok(body) => body,
         Err(error) => return Ok(question::edit_again(operation, &fields, &error)),
     };
-    let asks = match operation.danger {
-        Danger::None => false,
-        Danger::Disruptive | Danger::Destructive => true,
-    };
-    if asks && !fields.is_confirmed() {
+    if asks(operation).is_some() && !fields.is_confirmed() {
         if operation.id == "tasks.act" {
             return match preview(&call, operation, &fields).await {
                 Ok(found) => Ok(question::ask_about_all(operation, &fields, &found)),
@@ -61,7 +58,9 @@ pub(crate) async fn act(call: ApiCall) -> Result<Answer, RequestError> {
         (_, None) if runs.len() == 1 => {
             Notice { tone: NoticeTone::Done, text: said(operation, &last.unwrap_or(Value::Null)) }
         }
-        (done, None) => Notice { tone: NoticeTone::Done, text: format!("Done for {done} tasks.") },
+        (done, None) => {
+            Notice { tone: NoticeTone::Done, text: format!("Done for {}.", counted(done, "task")) }
+        }
         (0, Some(error)) => refusal(sentence(&error.message)),
         (done, Some(error)) => refusal(format!(
             "Done for {done} of {} tasks. The last refusal: {}",

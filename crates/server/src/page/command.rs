@@ -35,6 +35,13 @@ pub(super) fn command_line(operation: &Operation, fields: &FormFields) -> String
         ("s:max_cost", "--max-cost"),
         ("t:from_scratch", "--from-scratch"),
         ("t:again", "--again"),
+        ("n:attempts", "--attempts"),
+        ("s:timeout", "--timeout"),
+        ("n:concurrency", "--concurrency"),
+        ("s:budget", "--budget"),
+        ("s:cron", "--cron"),
+        ("s:every", "--every"),
+        ("s:timezone", "--timezone"),
     ] {
         if let Some(value) = fields.get(name) {
             words.push(option.to_owned());
@@ -59,7 +66,8 @@ fn placeholder(word_in_capitals: &str, fields: &FormFields) -> Vec<String> {
     let names: &[&str] = match word_in_capitals {
         "ID" => &["p:id"],
         "JOB" => &["p:job"],
-        "QUEUE" => &["p:queue"],
+        "QUEUE" => &["p:queue", "s:queue"],
+        "KIND" => &["s:kind"],
         "NODE" => &["p:node"],
         "WORKER" => &["p:worker"],
         "POOL" => &["p:pool"],
@@ -140,6 +148,12 @@ mod tests {
         assert_eq!(
             line("dead.replay", &[("p:id", "01J"), ("j:payload", "{}")]),
             "ostler dead replay 01J --payload '{}'"
+        );
+        let nightly =
+            [("p:name", "nightly"), ("s:queue", "reports"), ("s:kind", "report"), ("s:cron", "0 3 * * *")];
+        assert_eq!(
+            line("schedules.put", &nightly),
+            "ostler schedule add nightly reports report --cron '0 3 * * *'"
         );
         assert_eq!(
             line("breakers.reset", &[("p:queue", "q"), ("s:key", "k")]),

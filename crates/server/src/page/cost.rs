@@ -3,8 +3,8 @@
 use maud::html;
 use ostler_ops::cost::{CostDimension, CostRequest, report};
 
-use super::layout::{PageContext, PageView, with_query};
-use super::overview::{LIVE, task_address};
+use super::layout::{PageContext, PageView, TASKS_CHANGE, with_query};
+use super::overview::task_address;
 use super::parts::button::command;
 use super::parts::{line, share, usd};
 use crate::answer::{Answer, RequestError};
@@ -44,5 +44,5 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         @if found.costs.is_empty() { p class="quiet" { "Nothing was spent yet." } }
         p class="quiet" { "The same in a terminal: " (command(&format!("ostler cost --by {}", by.name()))) }
     };
-    Ok(page.page("Cost", LIVE, &main))
+    Ok(page.page("Cost", TASKS_CHANGE, &main))
 }

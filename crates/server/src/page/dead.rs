@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use maud::html;
 use ostler_core::{StateName, Task};
 use ostler_ops::input::filter;
-use ostler_store::MAX_PAGE;
-use ostler_store::views::ListOrder;
+use ostler_store::views::{Cursor, ListOrder};
 
-use super::layout::{PageContext, PageView, with_query};
-use super::overview::{LIVE, task_address};
+use super::layout::{PageContext, PageView, TASKS_CHANGE, with_query};
+use super::overview::task_address;
 use super::parts::button::{ActionButton, menu};
-use super::parts::{line, short, time};
-use super::tasks::{ListConditions, progress, same_by_command};
+use super::parts::{counted, line, short, time};
+use super::tasks::{ListConditions, cursor, gather, progress, same_by_command};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
 
@@ -34,15 +33,9 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let mut input = conditions.input();
     input.state = Some(StateName::Failed.name().to_owned());
     let wanted = filter(input, ListOrder::NewestFirst)?;
-    let (mut letters, mut next) = (Vec::new(), None);
-    while letters.len() < MAX_GROUPED {
-        let part = call.store().list(wanted.clone(), next, MAX_PAGE.min(MAX_GROUPED - letters.len())).await?;
-        letters.extend(part.tasks);
-        next = part.next;
-        if next.is_none() {
-            break;
-        }
-    }
+    let from = cursor(&call)?;
+    let (letters, next) =
+        gather(|next, most| call.store().list(wanted.clone(), next, most), from, MAX_GROUPED).await?;
     let mut groups: BTreeMap<(String, String, &str, String), LetterGroup<'_>> = BTreeMap::new();
     for task in &letters {
         let (class, message) = task
@@ -56,9 +49,12 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.tasks.len()));
     let main = html! {
         h1 { "Dead letters" }
-        p { (letters.len()) @if next.is_some() { " or more" } " tasks have failed for good, by " (groups.len()) " causes." @if !conditions.0.is_empty() { " " a href="dead" { "Show all" } } }
+        p {
+            (summary(letters.len(), groups.len(), next)) @if from.is_some() { " Newer ones are left out." }
+            @if from.is_some() || !conditions.0.is_empty() { " " a href="dead" { "Show all" } }
+        }
         (progress(&page, &call.app.bulk.list()))
-        @if groups.is_empty() { p class="fine" { "✓ There is none." } }
+        @if groups.is_empty() && next.is_none() { p class="fine" { "✓ There is none." } }
         @for ((queue, kind, class, _), group) in &groups {
             @let newest = group.tasks.first();
             @let words = common_words(&group.message);
@@ -76,9 +72,24 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
                 ]))
             }
         }
+        @if let Some(next) = next.map(|next| next.to_string()) {
+            @let pairs = [conditions.pairs(), vec![("cursor", &*next)]].concat();
+            p { a class="button" rel="next" href=(with_query("dead", &pairs)) { @if letters.is_empty() { "Go on" } @else { "Older dead letters" } } }
+        }
         p class="quiet" { "The same in a terminal: " (same_by_command("ostler dead ls", &conditions)) }
     };
-    Ok(page.page("Dead letters", LIVE, &main))
+    Ok(page.page("Dead letters", TASKS_CHANGE, &main))
+}
+
+/// How many there are, as far as was looked.
+fn summary(letters: usize, causes: usize, next: Option<Cursor>) -> String {
+    let by = counted(causes, "cause");
+    match (letters, next) {
+        (0, Some(_)) => "Looked at the newest of them and found none yet.".to_owned(),
+        (_, Some(_)) => format!("{letters} or more tasks have failed for good, by {by}."),
+        (1, None) => format!("1 task has failed for good, by {by}."),
+        (_, None) => format!("{letters} tasks have failed for good, by {by}."),
+    }
 }
 
 fn group_action(

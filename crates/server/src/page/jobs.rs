@@ -2,14 +2,16 @@
 
 use maud::{Markup, html};
 use ostler_ops::jobs as ops;
+use ostler_ops::jobs::pilot::{PilotResult, PilotState};
 use ostler_ops::jobs::results::JobResults;
 use ostler_wire::job::{JobResultView, JobState, JobView};
 
-use super::layout::{PageContext, PageView, segment, with_query};
-use super::overview::{LIVE, task_address};
+use super::layout::{ANYTHING_CHANGES, PageContext, PageView, TASKS_CHANGE, segment, with_query};
+use super::overview::task_address;
 use super::parts::button::{ActionButton, command};
 use super::parts::state::badge;
-use super::parts::{line, millis, share, short, time, usd};
+use super::parts::{counted, line, millis, share, short, time, usd};
+use super::why::offer;
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
 
@@ -37,7 +39,7 @@ pub(crate) async fn list(call: ApiCall) -> Result<Answer, RequestError> {
             } }
         } }
     };
-    Ok(page.page("Jobs", LIVE, &main))
+    Ok(page.page("Jobs", TASKS_CHANGE, &main))
 }
 
 fn bar(job: &JobView) -> Markup {
@@ -48,7 +50,12 @@ fn bar(job: &JobView) -> Markup {
 pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let (job, failed) = ops::show(call.store(), call.param("job")).await?;
     let page = PageContext::new(&call, PageView::Jobs, &format!("jobs/{}", segment(call.param("job"))));
-    let id = ops::find(call.store(), &job.id).await?.job.id;
+    let record = ops::find(call.store(), &job.id).await?;
+    let id = record.job.id;
+    let pilot = match ops::pilot::state(call.store(), &record).await? {
+        PilotState::Waiting => Some(ops::pilot::result(call.store(), id).await?),
+        PilotState::None | PilotState::Running | PilotState::Approved | PilotState::Cancelled => None,
+    };
     let mut results = JobResults::of(call.store(), id).await?;
     let mut first: Vec<JobResultView> = Vec::new();
     while first.len() < FIRST_RESULTS
@@ -58,8 +65,9 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     }
     let main = html! {
         h1 { (badge(job.state.name())) " " (line(&job.name)) " " span class="id" { (job.id) } }
-        @if let Some(why) = &job.paused { p class="answer" { "It is paused: " (line(why)) "." } }
+        @if let Some(why) = job.paused.as_ref().filter(|_| pilot.is_none()) { p class="answer" { "It is paused: " (line(why)) "." } }
         p { (bar(&job)) ", " (job.tasks.running + job.tasks.claimed) " running, " (job.tasks.failed) " failed" }
+        @if let Some(pilot) = &pilot { (piloted(&page, &job, pilot)) }
         (actions(&page, &job))
         (facts(&page, &job))
         @if !failed.is_empty() { section id="failed" { h2 { "Failed items" } ul class="plain" { @for item in &failed { li { strong { (line(&item.item)) } ": " span class="bad" { (line(&item.error)) } } } } } }
@@ -80,17 +88,36 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
             } }
         }
     };
-    Ok(page.page(&line(&job.name), LIVE, &main))
+    Ok(page.page(&line(&job.name), ANYTHING_CHANGES, &main))
+}
+
+/// What the pilot has shown, and the decision about the other items.
+fn piloted(page: &PageContext, job: &JobView, pilot: &PilotResult) -> Markup {
+    let decide = |operation: &str, label: &str| {
+        offer(page, &ActionButton::new(operation, label, &[("p:job", &job.id)]))
+    };
+    html! {
+        section id="pilot" class="answer" {
+            p {
+                "The pilot of " (counted(pilot.items, "item")) " has ended: " (pilot.failed) " failed"
+                @if let Some(cost) = pilot.cost { ", at a cost of " (usd(cost.usd())) } ". "
+                (counted(pilot.rest, "more item")) @if pilot.rest == 1 { " waits" } @else { " wait" } " for your decision; the first results are below."
+                @if let Some(cost) = pilot.cost_of_rest() { " If they are alike, they will cost about " (usd(cost.usd())) "." }
+            }
+            (decide("jobs.approve", "Approve the pilot"))
+            (decide("jobs.reject", "Reject"))
+        }
+    }
 }
 
 fn actions(page: &PageContext, job: &JobView) -> Markup {
     let one = |operation: &str, label: &str| ActionButton::new(operation, label, &[("p:job", &job.id)]);
     let mut all = Vec::new();
-    if job.paused.as_deref() == Some(ops::pilot::PAUSED) {
-        all.push(one("jobs.approve", "Approve the pilot"));
-        all.push(one("jobs.reject", "Reject"));
-    }
     match job.state {
+        // Its pilot decides.
+        JobState::Paused if job.paused.as_deref() == Some(ops::pilot::PAUSED) => {
+            all.push(one("jobs.cancel", "Cancel"));
+        }
         JobState::Running | JobState::Unfinished => {
             all.push(one("jobs.pause", "Pause"));
             all.push(one("jobs.cancel", "Cancel"));
@@ -116,7 +143,7 @@ fn facts(page: &PageContext, job: &JobView) -> Markup {
             @if let Some(took) = job.duration_ms { dt { "Took" } dd { (millis(took)) } }
             @if let Some(cost) = job.cost_usd { dt { "Cost" } dd { (usd(cost)) } }
             @if let Some(budget) = &job.budget { dt { "Budget" } dd { @if let Some(total) = budget.total_usd { (share(budget.spent_usd, total, "spent")) " " (usd(budget.spent_usd)) " of " (usd(total)) } @else { (usd(budget.spent_usd)) } ", " (usd(budget.reserved_usd)) " reserved" } }
-            @if let Some(pilot) = job.pilot { dt { "Pilot" } dd { (pilot) " items run before the others are approved" } }
+            @if let Some(pilot) = job.pilot { dt { "Pilot" } dd { (counted(pilot, "item")) @if pilot == 1 { " runs" } @else { " run" } " before the others are approved" } }
             @if !job.command.is_empty() { dt { "Command" } dd { code { (line(&job.command.join(" "))) } } }
             dt { "Items" } dd { a href=(page.link(&with_query("tasks", &[("queue", &job.queue)]))) { "as tasks" } }
             dt { "Results" } dd { a download href=(page.link(&format!("api/v1/jobs/{}/results", segment(&job.id)))) { "JSON lines" } " " (command(&format!("ostler job export {} --jsonl", job.id))) }

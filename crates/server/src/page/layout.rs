@@ -17,6 +17,11 @@ pub(crate) const HTML: &str = "text/html; charset=utf-8";
 /// The parameter of an address that names a notice.
 pub(super) const NOTICE: &str = "notice";
 
+/// The events of the stream `api/v1/live` after which a page fetches itself again: those about what it shows.
+pub(super) const TASKS_CHANGE: &str = "stats queues nodes";
+pub(super) const NODES_CHANGE: &str = "stats nodes workers";
+pub(super) const ANYTHING_CHANGES: &str = "stats queues nodes changes";
+
 /// The views of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageView {
@@ -86,12 +91,12 @@ impl PageContext {
         self.access == Access::Full
     }
 
-    /// The whole page. `live` is the address of the stream that reports its changes.
-    pub(crate) fn page(&self, title: &str, live: &str, main: &Markup) -> Answer {
-        self.page_with(StatusCode::OK, title, live, main)
+    /// The whole page. `reports` are the events after which it is fetched again.
+    pub(crate) fn page(&self, title: &str, reports: &str, main: &Markup) -> Answer {
+        self.page_with(StatusCode::OK, title, reports, main)
     }
 
-    pub(crate) fn page_with(&self, status: StatusCode, title: &str, live: &str, main: &Markup) -> Answer {
+    pub(crate) fn page_with(&self, status: StatusCode, title: &str, reports: &str, main: &Markup) -> Answer {
         let body = html! {
             header class="top" {
                 a class="skip" href="#main" { "Skip to the content" }
@@ -104,7 +109,7 @@ impl PageContext {
                 }
                 p class="asof" {
                     span id="asof" { "As of " (time::clock(self.now)) }
-                    span id="live" class="live" role="status" data-stream=(self.link(live)) data-root=(self.root) { "reload to refresh" }
+                    span id="live" class="live" role="status" data-reports=(reports) data-root=(self.root) { "reload to refresh" }
                 }
                 div class="who" {
                     span { (self.who) @if !self.may_change() { " (may only look)" } }

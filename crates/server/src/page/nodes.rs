@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use ostler_ops::overview::{Overview, gone_workers};
 use ostler_wire::system::{NodeView, WorkerView};
 
-use super::layout::{PageContext, PageView};
-use super::overview::{LIVE, task_address};
+use super::layout::{NODES_CHANGE, PageContext, PageView};
+use super::overview::task_address;
 use super::parts::button::{ActionButton, command, menu};
 use super::parts::state::badge;
 use super::parts::{bytes, line, seconds, short, time};
@@ -45,7 +45,7 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
             }
         }
     };
-    Ok(page.page("Nodes", LIVE, &main))
+    Ok(page.page("Nodes", NODES_CHANGE, &main))
 }
 
 fn one(page: &PageContext, node: &NodeView, workers: &[WorkerView]) -> Markup {
@@ -62,7 +62,7 @@ fn one(page: &PageContext, node: &NodeView, workers: &[WorkerView]) -> Markup {
                     h3 { "Pool " (line(&pool.name)) span class="quiet" { " " (pool.workers.busy) " busy, " (pool.workers.idle) " idle, " (pool.workers.total) " in all" } }
                     (pool_actions(page, node, &pool.name, pool.workers.total))
                     table class="cards" {
-                        thead { tr { th { "State" } th { "Worker" } th class="n" { "Pid" } th class="n" { "Memory" } th class="n" { "Up" } th class="n" { "Done" } th class="n" { "Failed" } th { "Task" } th { "Last seen" } th { span class="hidden" { "Actions" } } } }
+                        thead { tr { th { "State" } th { "Worker" } th class="n" { "Pid" } th class="n" { "Memory" } th class="n" { "Up" } th class="n" { "Done" } th class="n" { "Failed" } th { "Task" } th class="n" { "Elapsed" } th { "Last seen" } th { span class="hidden" { "Actions" } } } }
                         tbody { @for worker in workers.iter().filter(|worker| worker.node == node.id && worker.pool == pool.name).take(MAX_SHOWN) { (worker_row(page, worker)) } }
                     }
                 }
@@ -104,7 +104,8 @@ fn worker_row(page: &PageContext, worker: &WorkerView) -> Markup {
             td class="n" data-label="Up" { (seconds(worker.uptime_s)) }
             td class="n" data-label="Done" { (worker.done) }
             td class="n" data-label="Failed" { (worker.failed) }
-            td data-label="Task" { @if let Some(task) = &worker.task { a class="id" href=(page.link(&task_address(task))) { (short(task)) } @if worker.tasks > 1 { " +" (worker.tasks - 1) } @if let Some(elapsed) = worker.elapsed_s { span class="quiet" { " " (seconds(elapsed)) } } } }
+            td data-label="Task" { @if let Some(task) = &worker.task { a class="id" href=(page.link(&task_address(task))) { (short(task)) } @if worker.tasks > 1 { " +" (worker.tasks - 1) } } }
+            td class="n" data-label="Elapsed" { @match worker.elapsed_s { Some(elapsed) => (seconds(elapsed)), None => span class="quiet" { "–" } } }
             td data-label="Last seen" { (time::at(worker.last_seen)) }
             td { (menu(page, &worker.id, &[ActionButton::new("workers.recycle", "Recycle", &[("p:worker", &worker.id)])])) }
         }

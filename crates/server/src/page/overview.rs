@@ -10,17 +10,14 @@ use ostler_wire::account::AccountView;
 use ostler_wire::limits::{BreakerView, QueueView, ThrottleView};
 use ostler_wire::system::{FindingView, Severity, StatsView};
 
-use super::layout::{PageContext, PageView, segment, with_query};
+use super::layout::{PageContext, PageView, TASKS_CHANGE, segment, with_query};
 use super::mend;
-use super::parts::button::{ActionButton, menu};
+use super::parts::button::{ActionButton, field, fold, menu};
 use super::parts::state::badge;
 use super::parts::{line, millis, seconds, share, time, usd};
-use super::pulse::QueuePulse;
+use super::pulse::{OldestWait, QueuePulse, WINDOW};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
-
-/// The stream that reports changes of the whole system.
-pub(super) const LIVE: &str = "api/v1/live";
 
 pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let page = PageContext::new(&call, PageView::Overview, "");
@@ -41,7 +38,7 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         (account_table(&page, &accounts))
         (budgets(&queues))
     };
-    Ok(page.page("Overview", LIVE, &main))
+    Ok(page.page("Overview", TASKS_CHANGE, &main))
 }
 
 fn doctor(page: &PageContext, findings: &[FindingView]) -> Markup {
@@ -99,24 +96,65 @@ fn queue_table(
                     tbody {
                         @for queue in queues {
                             @let runs = seen.stats(Some(&queue.queue)).all_kinds;
-                            @let pulse = pulses.get(&queue.queue).copied().unwrap_or_default();
+                            @let pulse = pulses.get(&queue.queue).cloned().unwrap_or_default();
                             tr data-key=(queue.queue) {
                                 td data-label="Queue" { a href=(page.link(&with_query("tasks", &[("queue", &queue.queue)]))) { (line(&queue.queue)) } }
                                 td class="n" data-label="Waiting" { (queue.tasks.queued) @if let Some(limit) = queue.queue_limit { span class="quiet" { " of " (limit) } } }
                                 td class="n" data-label="Running" { (queue.tasks.running + queue.tasks.claimed) @if let Some(limit) = queue.concurrency { span class="quiet" { " of " (limit) } } }
-                                td class="n" data-label="Ended / min" { @match pulse.per_minute { Some(rate) => (format!("{rate:.1}")), None => span class="quiet" title="It is counted while a page is open" { "…" } } }
-                                td class="n" data-label="Oldest waits" { @match pulse.oldest { Some(at) => (seconds(page.now.since(at).as_secs())), None => span class="quiet" { "–" } } }
+                                td class="n" data-label="Ended / min" { @match pulse.per_minute { Some(rate) => (format!("{rate:.1} ")), None => span class="quiet" title="It is counted while a page is open" { "…" } } (spark(page.now, &pulse)) }
+                                td class="n" data-label="Oldest waits" { (oldest(page.now, pulse.oldest)) }
                                 td class="n" data-label="p50" { @if runs.count > 0 { (millis(runs.p50_ms.into())) } @else { span class="quiet" { "–" } } }
                                 td class="n" data-label="p99" { @if runs.count > 0 { (millis(runs.p99_ms.into())) } @else { span class="quiet" { "–" } } }
-                                td class="n" data-label="Failed" { @if queue.tasks.failed > 0 { a class="bad" href=(page.link(&with_query("dead", &[("queue", &queue.queue)]))) { (queue.tasks.failed) } } @else { "0" } }
+                                td class="n" data-label="Failed" { @if queue.tasks.failed > 0 { a class="bad" href=(page.link(&with_query("dead", &[("queue", &queue.queue)]))) { (queue.tasks.failed) } } @else { "0" } @if pulse.failed > 0 { span class="bad" title="Since the rates are counted" { " +" (pulse.failed) } } }
                                 td data-label="State" { (queue_state(queue)) }
-                                td { (menu(page, &queue.queue, &queue_actions(queue))) }
+                                td { (menu(page, &queue.queue, &queue_actions(queue))) (limits(page, &queue.queue)) }
                             }
                         }
                     }
                 }
                 @if let Some(since) = since { p class="quiet" { "Rates are counted since " (time::clock(since)) ", while a page is open." } }
             }
+        }
+    }
+}
+
+/// How long the oldest task of a queue has waited.
+fn oldest(now: Timestamp, waits: Option<OldestWait>) -> Markup {
+    let age = |at| seconds(now.since(at).as_secs());
+    html! {
+        @match waits {
+            None => span class="quiet" { "–" },
+            Some(OldestWait::Since(at)) => (age(at)),
+            Some(OldestWait::About(at)) => span title="By what came and what left, if tasks are taken in their order" { "≈ " (age(at)) },
+            Some(OldestWait::Before(at)) => span title="It came before the queue was watched" { "> " (age(at)) },
+        }
+    }
+}
+
+/// The rates of a queue as a line, with its figures as a label. The right edge is now.
+fn spark(now: Timestamp, pulse: &QueuePulse) -> Markup {
+    const WIDTH: f64 = 100.0;
+    const HEIGHT: f64 = 20.0;
+    let most = pulse.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let Some((first, last)) = pulse.rates.first().zip(pulse.rates.last()).filter(|_| pulse.rates.len() > 1)
+    else {
+        return html! {};
+    };
+    let point = |(at, rate): &(Timestamp, f64)| {
+        let x = WIDTH * (1.0 - now.since(*at).as_secs_f64() / WINDOW.as_secs_f64()).max(0.0);
+        let y = HEIGHT - 1.0 - rate / most.max(1.0) * (HEIGHT - 2.0);
+        format!("{x:.1},{y:.1}")
+    };
+    let points: Vec<String> = pulse.rates.iter().map(point).collect();
+    let label = format!(
+        "Ended per minute in the last {}: {:.0} at first, {most:.0} at most, {:.0} now",
+        seconds(now.since(first.0).as_secs()),
+        first.1,
+        last.1
+    );
+    html! {
+        svg class="spark" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img" aria-label=(label) {
+            polyline points=(points.join(" ")) {}
         }
     }
 }
@@ -144,6 +182,14 @@ fn queue_actions(queue: &QueueView) -> Vec<ActionButton> {
         all.push(ActionButton::new("queues.release", "End the hold", &[("p:queue", name)]));
     }
     all
+}
+
+/// Limits to set. What is left empty stays.
+fn limits(page: &PageContext, queue: &str) -> Markup {
+    let set = ActionButton::new("queues.set", "Set", &[("p:queue", queue)]);
+    let inputs =
+        html! { (field("n:concurrency", "running at once", "8")) (field("s:budget", "budget", "$5")) };
+    fold(page, &format!("limits-{queue}"), "Limits", &set, &inputs)
 }
 
 fn throttles(page: &PageContext, held: &[ThrottleView]) -> Markup {

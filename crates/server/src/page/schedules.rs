@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use ostler_wire::schedule::{RecurrenceView, ScheduleView};
 
-use super::layout::{PageContext, PageView};
-use super::overview::{LIVE, task_address};
-use super::parts::button::{ActionButton, command, menu};
+use super::layout::{PageContext, PageView, TASKS_CHANGE};
+use super::overview::task_address;
+use super::parts::button::{ActionButton, command, field, fold, menu};
 use super::parts::state::badge;
 use super::parts::{line, millis, short, time};
 use crate::answer::{Answer, RequestError};
@@ -34,8 +34,19 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
                 }
             } }
         } }
+        (added(&page))
     };
-    Ok(page.page("Schedules", LIVE, &main))
+    Ok(page.page("Schedules", TASKS_CHANGE, &main))
+}
+
+/// A form for a new schedule, or in the place of the one with its name.
+fn added(page: &PageContext) -> Markup {
+    let inputs = html! {
+        (field("p:name", "name", "nightly")) (field("s:queue", "queue", "reports")) (field("s:kind", "kind", "report"))
+        (field("s:cron", "cron", "0 3 * * *")) (field("s:timezone", "in the zone", "UTC")) (field("s:every", "or every", "10m"))
+        label for="payload" { "Payload, as JSON" } textarea id="payload" name="j:payload" rows="3" spellcheck="false" { "\n{}" }
+    };
+    fold(page, "new", "New schedule", &ActionButton::new("schedules.put", "Add", &[]), &inputs)
 }
 
 fn when(when: &RecurrenceView) -> Markup {

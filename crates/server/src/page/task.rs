@@ -4,15 +4,16 @@ use maud::{Markup, html};
 use ostler_core::visible_lines;
 use ostler_ops::overview::Overview;
 use ostler_ops::tasks;
+use ostler_store::views::{Liveness, Survey};
 use ostler_wire::system::WorkerView;
-use ostler_wire::task::{AttemptView, ShownTask};
+use ostler_wire::task::{AttemptView, Detail, LeaseView, ShownTask};
 
 use super::forms::BACK;
-use super::layout::{PageContext, PageView, segment};
-use super::parts::button::{ActionButton, asks, command};
+use super::layout::{ANYTHING_CHANGES, PageContext, PageView, segment};
+use super::parts::button::{ActionButton, asks, command, field, fold};
 use super::parts::state::badge;
 use super::parts::{bytes, line, millis, seconds, short, time, usd};
-use super::{transcript, why};
+use super::{search, transcript, why};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
 
@@ -30,13 +31,13 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let (view, detail) = (&found.view, &found.view.detail);
     let workers = seen.workers(page.now);
     let process = workers.iter().find(|worker| worker.task.as_deref() == Some(id.as_str()));
-    let events = transcript::newest(call.store(), task.id).await?;
-    let last = events.last().map_or(0, |event| event.number);
+    let others = why::others(call.store(), &found.record.after).await?;
+    let events = transcript::read(call.store(), task.id, transcript::after(&call)?).await?;
     let main = html! {
         h1 { (badge(detail.summary.state)) " " (line(&task.kind)) " " span class="id" { (id) } }
-        section id="why" class="answer" { (why::sentence(&page, task, detail, &seen.survey)) @if let Some(error) = &detail.summary.error { (failure(error)) } }
-        (actions(&page, &id, detail.summary.state))
-        (facts(&page, view, process, page.now.since(task.created_at).as_secs()))
+        section id="why" class="answer" { (why::sentence(&page, task, detail, &seen.survey, &others)) @if let Some(error) = &detail.summary.error { (failure(error)) } }
+        (actions(&page, &id, detail))
+        (facts(&page, view, &seen.survey, process, page.now.since(task.created_at).as_secs()))
         (payload(&page, &id, detail.summary.state, &task.payload))
         @if let Some(output) = &task.output { (text_section("output", "Output", output)) }
         (attempts(&page, &id, &detail.attempts))
@@ -46,10 +47,9 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         @if !view.transitions.is_empty() {
             section id="history" { h2 { "History" } ol class="plain" { @for change in &view.transitions { li { (time::at(change.at)) " " (badge(change.state)) " " (line(&change.why)) @if let Some(at) = change.run_at { " → " (time::at(at)) } } } } }
         }
-        section id="conversation" { h2 { "Events" } (transcript::events(&page, &id, &events)) }
+        section id="conversation" { h2 { "Events" } (search::form(&page, &id, "")) (transcript::events(&page, &id, &events)) }
     };
-    let stream = format!("api/v1/tasks/{id}/events?after={last}");
-    Ok(page.page(&format!("{} {}", line(&task.kind), short(&id)), &stream, &main))
+    Ok(page.page(&format!("{} {}", line(&task.kind), short(&id)), ANYTHING_CHANGES, &main))
 }
 
 fn failure(error: &ostler_wire::task::ErrorView) -> Markup {
@@ -62,7 +62,8 @@ fn failure(error: &ostler_wire::task::ErrorView) -> Markup {
     }
 }
 
-fn actions(page: &PageContext, id: &str, state: &str) -> Markup {
+fn actions(page: &PageContext, id: &str, detail: &Detail) -> Markup {
+    let state = detail.summary.state;
     let one = |operation: &str, label: &str| ActionButton::new(operation, label, &[("p:id", id)]);
     let all = match state {
         "queued" | "claimed" | "running" => vec![one("tasks.cancel", "Cancel")],
@@ -73,12 +74,23 @@ fn actions(page: &PageContext, id: &str, state: &str) -> Markup {
     html! {
         section id="actions" class="actions" aria-label="Actions" {
             @for button in &all { (button.show(page)) }
+            @if matches!(state, "queued" | "claimed" | "running") {
+                (fold(page, "amend", "Change its attempts or timeout", &one("tasks.amend", "Amend"), &html! { (field("n:attempts", "attempts", "5")) (field("s:timeout", "timeout of one", "5m")) }))
+            } @else if detail.attempts.iter().any(|attempt| attempt.session_id.is_some()) {
+                (fold(page, "continue", "Go on with its conversation", &one("tasks.continue", "Continue"), &html! { label for="prompt" { "Prompt" } textarea id="prompt" name="s:prompt" rows="4" required {} }))
+            }
             @if !page.may_change() { p class="quiet" { "You may only look." } }
         }
     }
 }
 
-fn facts(page: &PageContext, view: &ShownTask, process: Option<&WorkerView>, age: u64) -> Markup {
+fn facts(
+    page: &PageContext,
+    view: &ShownTask,
+    survey: &Survey,
+    process: Option<&WorkerView>,
+    age: u64,
+) -> Markup {
     let detail = &view.detail;
     html! {
         dl id="facts" class="facts" {
@@ -90,12 +102,30 @@ fn facts(page: &PageContext, view: &ShownTask, process: Option<&WorkerView>, age
             dt { "Attempts" } dd { (detail.summary.runs) " started, " (detail.summary.failures) " failed" @if let Some(most) = detail.rules.attempts { ", at most " (most) } @if detail.crashes > 0 { ", " (detail.crashes) " crashes" } }
             @if let Some(timeout) = detail.rules.timeout_ms { dt { "Timeout" } dd { (millis(timeout.unsigned_abs())) } }
             @if detail.deadline.is_some() { dt { "Deadline" } dd { (time::maybe(detail.deadline)) } }
-            @if let Some(lease) = &detail.lease { dt { "Lease" } dd { "node " code { (short(&lease.node)) } ", token " (lease.token) } }
+            @if let Some(lease) = &detail.lease { dt { "Lease" } dd { (lease_facts(lease, survey)) } }
             @if let Some(worker) = process {
-                dt { "Process" } dd { "worker " (line(&worker.name)) " of pool " (line(&worker.pool)) @if let Some(pid) = worker.pid { ", pid " (pid) } @if let Some(memory) = worker.memory_bytes { ", " (bytes(memory)) } ", seen " (time::at(worker.last_seen)) }
+                dt { "Process" } dd { "worker " (line(&worker.name)) " of pool " (line(&worker.pool)) @if let Some(pid) = worker.pid { ", pid " (pid) } @if let Some(memory) = worker.memory_bytes { ", " (bytes(memory)) } @if let Some(elapsed) = worker.elapsed_s { ", on this task for " (seconds(elapsed)) } ", seen " (time::at(worker.last_seen)) }
             }
             dt { "In a terminal" } dd { (command(&format!("ostler show {}", detail.summary.id))) }
         }
+    }
+}
+
+/// The lease: who has it, and until when. A node renews with each heartbeat, and reports its workers at least as often while one is busy.
+fn lease_facts(lease: &LeaseView, survey: &Survey) -> Markup {
+    let node = survey.nodes.iter().find(|node| node.session.to_string() == lease.node);
+    let seen = node.and_then(|node| {
+        let its = survey.workers.iter().filter(|worker| worker.session == node.session);
+        its.map(|worker| worker.last_seen).max().map(|seen| (node, seen))
+    });
+    html! {
+        "node " code title=(lease.node) { (short(&lease.node)) } @if let Some(node) = node { " (" (line(&node.name)) ")" } ", token " (lease.token)
+        @match node.map(|node| node.liveness) {
+            Some(Liveness::Alive) => {},
+            Some(Liveness::Overdue) => ". The node is overdue: the task is about to be queued again",
+            None => ". The node is gone: the task is about to be queued again",
+        }
+        @if let Some((node, seen)) = seen { ". Last heard of at " (time::at(seen.into())) "; if nothing more is heard, the lease runs out at " (time::at(seen.after(node.ttl).into())) }
     }
 }
 

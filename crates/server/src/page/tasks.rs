@@ -1,19 +1,20 @@
 //! The list of tasks: filters, a selection, and actions on the selection or on all that match.
 
 use maud::{Markup, html};
-use ostler_core::{ErrorClass, StateName};
+use ostler_core::{ErrorClass, StateName, Task};
 use ostler_ops::input::filter;
-use ostler_store::views::ListOrder;
+use ostler_store::views::{Cursor, ListOrder, Page};
+use ostler_store::{Error as StoreError, MAX_PAGE};
 use ostler_wire::action::{BulkProgress, BulkState};
 use ostler_wire::input::FilterInput;
 use ostler_wire::task::Summary;
 
 use super::forms::BACK;
-use super::layout::{PageContext, PageView, with_query};
-use super::overview::{LIVE, task_address};
+use super::layout::{PageContext, PageView, TASKS_CHANGE, with_query};
+use super::overview::task_address;
 use super::parts::button::{ActionButton, asks, class, command, row};
 use super::parts::state::badge;
-use super::parts::{line, short, time};
+use super::parts::{counted, line, short, time};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
 
@@ -81,26 +82,11 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         Err(wrong) => {
             let main =
                 html! { h1 { "Tasks" } (filters(&conditions)) p class="notice refused" { (wrong.sentence) } };
-            return Ok(page.page_with(hyper::StatusCode::BAD_REQUEST, "Tasks", LIVE, &main));
+            return Ok(page.page_with(hyper::StatusCode::BAD_REQUEST, "Tasks", TASKS_CHANGE, &main));
         }
     };
-    let cursor = form_urlencoded::parse(call.query.as_bytes()).find(|(name, _)| name == "cursor");
-    let mut next = match cursor.as_ref().map(|(_, cursor)| cursor.parse()) {
-        None => None,
-        Some(Ok(cursor)) => Some(cursor),
-        Some(Err(_)) => {
-            return Err(RequestError::field("cursor", "cursor: expected the value of the previous page"));
-        }
-    };
-    let mut found = Vec::new();
-    for _ in 0..MAX_SCANS {
-        let part = call.store().list(wanted.clone(), next, PAGE - found.len()).await?;
-        found.extend(part.tasks);
-        next = part.next;
-        if next.is_none() || found.len() >= PAGE {
-            break;
-        }
-    }
+    let list = |next, most| call.store().list(wanted.clone(), next, most);
+    let (found, next) = gather(list, cursor(&call)?, PAGE).await?;
     let tasks: Vec<Summary> = found.iter().map(Summary::from).collect();
     let cursor = next.map(|next| next.to_string());
     let main = html! {
@@ -111,7 +97,35 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         (forms_for_all(&page, &conditions, &["cancel", "retry", "replay", "drop"]))
         p class="quiet" { "The same in a terminal: " (same_by_command("ostler ls", &conditions)) }
     };
-    Ok(page.page("Tasks", LIVE, &main))
+    Ok(page.page("Tasks", TASKS_CHANGE, &main))
+}
+
+/// Where the page begins: the cursor of its address.
+pub(super) fn cursor(call: &ApiCall) -> Result<Option<Cursor>, RequestError> {
+    let asked = form_urlencoded::parse(call.query.as_bytes()).find(|(name, _)| name == "cursor");
+    let asked = asked.map(|(_, cursor)| cursor.parse()).transpose();
+    asked.map_err(|_| RequestError::field("cursor", "cursor: expected the value of the previous page"))
+}
+
+/// Up to so many tasks from a cursor on, and where they go on. Fewer where matches are rare: each call of the list looks at a bounded part.
+pub(super) async fn gather<F>(
+    list: impl Fn(Option<Cursor>, usize) -> F,
+    from: Option<Cursor>,
+    most: usize,
+) -> Result<(Vec<Task>, Option<Cursor>), StoreError>
+where
+    F: Future<Output = Result<Page, StoreError>>,
+{
+    let (mut found, mut next) = (Vec::new(), from);
+    for _ in 0..MAX_SCANS {
+        let part = list(next, (most - found.len()).min(MAX_PAGE)).await?;
+        found.extend(part.tasks);
+        next = part.next;
+        if next.is_none() || found.len() >= most {
+            break;
+        }
+    }
+    Ok((found, next))
 }
 
 fn filters(conditions: &ListConditions) -> Markup {
@@ -149,7 +163,7 @@ pub(super) fn progress(page: &PageContext, all: &[BulkProgress]) -> Markup {
             @for action in all.iter().take(SHOWN) {
                 @let state = match action.state { BulkState::Running => "running", BulkState::Done => "done", BulkState::Stopped => "stopped", BulkState::Failed => "failed" };
                 div class="bulk" data-key=(action.id) {
-                    (badge(state)) " " strong { (action.action) } ": " (action.done) " tasks"
+                    (badge(state)) " " strong { (action.action) } ": " (counted(action.done, "task"))
                     @for (result, count) in &action.results { span class="quiet" { " · " (count) " " (serde_json::to_value(result).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()) } }
                     @if let Some(error) = &action.error { p class="bad" { (error) } }
                     @if action.state == BulkState::Running { (ActionButton::new("tasks.action.stop", "Stop", &[("p:action", &action.id)]).show(page)) }
@@ -261,4 +275,24 @@ pub(super) fn same_by_command(start: &str, conditions: &ListConditions) -> Marku
         format!("{line} --{} {}", name.replace('_', "-"), super::command::word(value))
     });
     command(&options)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_search_without_a_match_ends_after_a_few_calls_and_says_where_it_goes_on() {
+        let calls = AtomicI64::new(0);
+        let list = |_, most: usize| {
+            assert!(most <= MAX_PAGE);
+            let row = calls.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok(Page { tasks: Vec::new(), next: Some(Cursor { ended_at: None, row }) }))
+        };
+        let (found, next) = gather(list, None, 2_000).await.expect("it is listed");
+        assert!(found.is_empty() && next == Some(Cursor { ended_at: None, row: MAX_SCANS as i64 - 1 }));
+        assert_eq!(calls.into_inner(), MAX_SCANS as i64);
+    }
 }

@@ -1,4 +1,5 @@
 //! The events of a task as a conversation: the newest hundred, older ones by a link, tool calls folded, and an address for each event.
+//! `search.rs` finds a text in all of them.
 
 use hyper::StatusCode;
 use maud::{Markup, html};
@@ -8,13 +9,14 @@ use ostler_store::Store;
 use ostler_store::events::{Event, EventQuery, TextRef};
 use ostler_wire::event::{label, text};
 
-use super::layout::{PageContext, PageView, segment};
+use super::layout::{ANYTHING_CHANGES, PageContext, PageView, segment};
 use super::parts::{bytes, short, time};
+use super::search;
 use crate::answer::{Answer, RequestError, plain};
 use crate::call::ApiCall;
 
 /// Events on a page.
-const PAGE: u64 = 100;
+pub(super) const PAGE: u64 = 100;
 /// Bytes of a text; the whole has a link.
 const MAX_SHOWN: usize = 4 * 1024;
 /// The largest event that is sent as a whole.
@@ -23,9 +25,18 @@ const MAX_WHOLE: usize = 16 << 20;
 const MAX_HALVINGS: u32 = 64;
 
 /// Raw lines of agents are left out: other events have what was read from them.
-const KINDS: EventKinds = EventKinds::ALL.without(EventKind::Raw);
+pub(super) const KINDS: EventKinds = EventKinds::ALL.without(EventKind::Raw);
 
-async fn read(store: &dyn Store, task: TaskId, after: u64) -> Result<Vec<Event>, RequestError> {
+/// The events behind this number; `None`: the newest.
+pub(super) async fn read(
+    store: &dyn Store,
+    task: TaskId,
+    after: Option<u64>,
+) -> Result<Vec<Event>, RequestError> {
+    let after = match after {
+        Some(after) => after,
+        None => newest_number(store, task).await?.saturating_sub(PAGE),
+    };
     let query = EventQuery { kinds: KINDS, after, limit: PAGE as usize, text_bytes: MAX_SHOWN };
     Ok(store.read_events(task, query).await?)
 }
@@ -51,33 +62,32 @@ async fn newest_number(store: &dyn Store, task: TaskId) -> Result<u64, RequestEr
     Ok(low)
 }
 
-/// The newest events.
-pub(super) async fn newest(store: &dyn Store, task: TaskId) -> Result<Vec<Event>, RequestError> {
-    let last = newest_number(store, task).await?;
-    read(store, task, last.saturating_sub(PAGE)).await
+/// Where a page begins: `?after=N`.
+pub(super) fn after(call: &ApiCall) -> Result<Option<u64>, RequestError> {
+    let asked = call.one_of_query("after").map(|after| after.parse()).transpose();
+    asked.map_err(|_| RequestError::field("after", "after: expected the number of an event"))
 }
 
-/// A page of events: `?after=N`.
+/// A page of events, or those with a text: `?text=T`.
 pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let task = tasks::find(call.store(), &call.task()?).await?.task;
     let id = task.id.to_string();
     let address = format!("tasks/{}/transcript", segment(call.param("id")));
     let page = PageContext::new(&call, PageView::Tasks, &address);
-    let after = form_urlencoded::parse(call.query.as_bytes()).find(|(name, _)| name == "after");
-    let after = after.map(|(_, after)| after.parse::<u64>()).transpose();
-    let after = after.map_err(|_| RequestError::field("after", "after: expected the number of an event"))?;
-    let all = match after {
-        Some(after) => read(call.store(), task.id, after).await?,
-        None => newest(call.store(), task.id).await?,
-    };
+    let after = after(&call)?;
+    let text = call.one_of_query("text").unwrap_or_default();
+    if !text.trim().is_empty() {
+        return search::show(&call, &page, task.id, text.trim(), after.unwrap_or(0)).await;
+    }
+    let all = read(call.store(), task.id, after).await?;
     let last = all.last().map(|event| event.number);
     let main = html! {
         h1 { "Events of " a href=(page.link(&format!("tasks/{id}"))) { (short(&id)) } }
+        (search::form(&page, &id, ""))
         (events(&page, &id, &all))
         @if let Some(last) = last.filter(|_| all.len() as u64 >= PAGE) { p { a class="button" rel="next" href=(page.link(&format!("tasks/{id}/transcript?after={last}"))) { "Later events" } } }
     };
-    let stream = format!("api/v1/tasks/{id}/events?after={}", last.or(after).unwrap_or(0));
-    Ok(page.page(&format!("Events of {}", short(&id)), &stream, &main))
+    Ok(page.page(&format!("Events of {}", short(&id)), ANYTHING_CHANGES, &main))
 }
 
 /// The whole text of one event, as plain text.
@@ -105,7 +115,7 @@ pub(super) fn events(page: &PageContext, id: &str, all: &[Event]) -> Markup {
             p { a class="button" rel="prev" href=(page.link(&format!("tasks/{id}/transcript?after={}", first.saturating_sub(PAGE + 1)))) { "Earlier events" } }
         }
         @if all.is_empty() { p class="quiet" { "None yet." } }
-        ol id="events" class="events" { @for event in all { (one(page, id, event)) } }
+        ol id="events" class="events" data-transcript=(page.link(&format!("tasks/{id}/transcript"))) { @for event in all { (one(page, id, event)) } }
     }
 }
 
@@ -140,7 +150,7 @@ fn summary(text: &str) -> String {
     if lines > 1 { format!("{first} … ({lines} lines)") } else { first }
 }
 
-fn class(body: &EventBody) -> &'static str {
+pub(super) fn class(body: &EventBody) -> &'static str {
     if let EventBody::Message { role, .. } = body {
         role.name()
     } else if matches!(body, EventBody::ToolResult { status: ToolStatus::Error, .. }) {

@@ -1,63 +1,181 @@
-//! "Why does it wait?": the state of a task in a sentence, with what frees it.
+//! "Why does it wait?": the state of a task in a sentence, with the next moment and the command that frees it. `throttle.rs` has what holds
+//! back a whole queue or limit key.
 
 use maud::{Markup, html};
-use ostler_core::{CancelReason, FailReason, Readiness, State, Task, Wait};
-use ostler_store::views::Survey;
-use ostler_wire::limits::ThrottleView;
+use ostler_core::{CancelReason, FailReason, Readiness, State, Task, TaskId, Timestamp, Wait};
+use ostler_ops::jobs::pilot::APPROVALS;
+use ostler_store::Store;
+use ostler_store::jobs::job_of;
+use ostler_store::views::{Survey, TaskRef};
 use ostler_wire::task::Detail;
-use ostler_wire::time::TimeView;
 
 use super::layout::PageContext;
-use super::overview::{release, task_address};
-use super::parts::button::ActionButton;
-use super::parts::{line, short, time};
+use super::overview::task_address;
+use super::parts::button::{ActionButton, command};
+use super::parts::state::badge;
+use super::parts::{counted, line, short, time};
+use super::throttle;
+use crate::answer::RequestError;
 
-/// The sentence, and the buttons that free the task.
-pub(super) fn sentence(page: &PageContext, task: &Task, detail: &Detail, survey: &Survey) -> Markup {
+/// Tasks that it waits for and that are looked up.
+const MAX_OTHERS: usize = 5;
+
+/// The unfinished tasks that a task waits for, as far as they are shown.
+pub(super) async fn others(store: &dyn Store, after: &[TaskId]) -> Result<Vec<Task>, RequestError> {
+    let mut found = Vec::new();
+    for id in after.iter().take(MAX_OTHERS) {
+        found.extend(store.show(TaskRef::Id(*id)).await?.map(|found| found.task));
+    }
+    Ok(found)
+}
+
+/// The sentence, and what frees the task.
+pub(super) fn sentence(
+    page: &PageContext,
+    task: &Task,
+    detail: &Detail,
+    survey: &Survey,
+    others: &[Task],
+) -> Markup {
     let id = task.id.to_string();
-    let hasten = |label: &str| ActionButton::new("tasks.retry", label, &[("p:id", &id)]).show(page);
+    let again = |label: &str| offer(page, &ActionButton::new("tasks.retry", label, &[("p:id", &id)]));
+    let approval = others.iter().any(|other| other.queue == APPROVALS);
+    // Buttons with these commands follow, for those who may press them.
+    let by_command = |line: String| html! { @if !page.may_change() { p { (command(&line)) } } };
     html! {
         @match task.state {
             State::Queued { readiness, why, run_at } => {
-                @if let Some(held) = &detail.held { (throttled(page, held, survey)) }
-                @else { @match (why, readiness) {
-                    (Wait::Scheduled, Readiness::Waiting) => { p { "It waits until it is due, at " (time::at(run_at.into())) "." } (hasten("Run it now")) }
-                    (Wait::Retry, Readiness::Waiting) => {
-                        p { "Its last attempt failed" @if let Some(error) = &detail.summary.error { " (" (error.class) ": " (line(&error.message)) ")" } ". The next attempt may start at " (time::at(run_at.into())) "." }
-                        (hasten("Retry now"))
-                    }
-                    (Wait::RateLimited | Wait::UsageLimit, Readiness::Waiting) => { p { "A service asked for a pause. It goes on at " (time::at(run_at.into())) "." } (hasten("Retry now")) }
-                    (Wait::Dependency, _) if !detail.after.is_empty() => {
-                        p { "It waits for " @for (place, other) in detail.after.iter().enumerate() { @if place > 0 { ", " } a href=(page.link(&task_address(other))) { "task " (short(other)) } } " to complete." }
-                    }
-                    (Wait::Dependency, _) => p { "It waits for an approval or for another task." },
-                    (why, Readiness::Parked) => p { "It waits for its limit key " strong { (line(task.limit_key.as_deref().unwrap_or_default())) } " (" (why.name().replace('_', " ")) "): it starts when a task of this key ends or the key is released." },
-                    (why, Readiness::Ready | Readiness::Waiting) => (ready(task, why, survey)),
-                } }
+                @match (why, readiness) {
+                    (Wait::Dependency, _) => @if let Some(job) = job_of(&task.queue).filter(|_| approval) { (approve(page, &job.to_string())) } @else { (dependency(page, task, detail, others)) },
+                    (_, Readiness::Ready) => @if detail.held.is_none() { (ready(task, why, survey)) },
+                    (_, Readiness::Parked) => @if detail.held.is_none() { (parked(page, task, survey)) },
+                    (_, Readiness::Waiting) => (waiting(task, detail, why, run_at, &again)),
+                }
+                @if let Some(held) = detail.held.as_ref().filter(|_| !approval) { (throttle::sentence(page, held, survey)) }
             }
-            State::Claimed { .. } => p { "A node has claimed it, and starts an attempt as soon as a worker is free." },
-            State::Running { started_at, .. } => p { "It runs since " (time::at(started_at.into())) @if detail.cancel_requested_at.is_some() { ", and was asked to stop at " (time::maybe(detail.cancel_requested_at)) } "." },
-            State::Completed { finished_at } => p { "It completed at " (time::at(finished_at.into())) "." },
-            State::Failed { finished_at, reason } => p { "It failed for good at " (time::at(finished_at.into())) ": " (match reason {
-                FailReason::Permanent => "the error was permanent, so it is not retried.",
-                FailReason::Exhausted => "no attempts are left.",
-                FailReason::Crashes => "it killed its worker too often.",
-                FailReason::NodeDeaths => "too many nodes died while they ran it.",
-                FailReason::Deadline => "its deadline has passed.",
-            }) },
-            State::Cancelled { finished_at, reason } => p { "It was cancelled at " (time::at(finished_at.into())) ": " (match reason {
-                CancelReason::Requested => "by hand.",
-                CancelReason::Expired => "it did not start before its not_after.",
-                CancelReason::Dependency => "a task that it depends on did not complete.",
-                CancelReason::Replaced => "the next run of its schedule replaced it.",
-            }) },
+            State::Claimed { .. } => {
+                p { "A node has claimed it, and starts an attempt as soon as a worker is free. To see what the workers do: " (command("ostler workers")) }
+            }
+            State::Running { started_at, .. } => {
+                p { "It runs since " (time::at(started_at.into())) @if detail.cancel_requested_at.is_some() { ", and was asked to stop at " (time::maybe(detail.cancel_requested_at)) } ". To follow it: " (command(&format!("ostler logs -f {id}"))) }
+            }
+            State::Completed { finished_at } => {
+                p { "It completed at " (time::at(finished_at.into())) "." }
+                (by_command(format!("ostler retry {id} --again")))
+            }
+            State::Failed { finished_at, reason } => {
+                p { "It failed for good at " (time::at(finished_at.into())) ": " (match reason {
+                    FailReason::Permanent => "the error was permanent, so it is not retried. Mend the payload or the handler, then replay it.",
+                    FailReason::Exhausted => "no attempts are left. When the cause is gone, replay it.",
+                    FailReason::Crashes => "it killed its worker too often. When the cause is gone, replay it.",
+                    FailReason::NodeDeaths => "too many nodes died while they ran it. When the cause is gone, replay it.",
+                    FailReason::Deadline => "its deadline has passed. A replay has no deadline.",
+                }) }
+                (by_command(format!("ostler dead replay {id}")))
+            }
+            State::Cancelled { finished_at, reason } => {
+                p { "It was cancelled at " (time::at(finished_at.into())) ": " (match reason {
+                    CancelReason::Requested => "by hand.",
+                    CancelReason::Expired => "it did not start before its not_after. A retry has no such limit.",
+                    CancelReason::Dependency => "a task that it depends on did not complete.",
+                    CancelReason::Replaced => "the next run of its schedule replaced it.",
+                }) }
+                (by_command(format!("ostler retry {id}")))
+            }
+        }
+    }
+}
+
+/// A button with its command; a visitor who may only look gets the command alone.
+pub(super) fn offer(page: &PageContext, button: &ActionButton) -> Markup {
+    html! { @if page.may_change() { (button.show(page)) } @else { p { (command(&button.command())) } } }
+}
+
+/// It waits for a time.
+fn waiting(
+    task: &Task,
+    detail: &Detail,
+    why: Wait,
+    run_at: Timestamp,
+    again: &impl Fn(&str) -> Markup,
+) -> Markup {
+    let at = html! { (time::at(run_at.into())) };
+    html! {
+        @match why {
+            Wait::Scheduled => { p { "It waits until it is due, at " (at) "." } (again("Run it now")) }
+            Wait::Retry => {
+                p { "Its last attempt failed" @if let Some(error) = &detail.summary.error { " (" (error.class) ": " (line(&error.message)) ")" } ". The next attempt may start at " (at) "." }
+                (again("Retry now"))
+            }
+            Wait::RateLimited => { p { "A service asked for a pause. It goes on at " (at) "." } (again("Retry now")) }
+            Wait::UsageLimit => { p { "The allowance of its account was used up. It goes on at " (at) "." } (again("Retry now")) }
+            Wait::Concurrency | Wait::BreakerOpen => p { "It waits (" (why.name().replace('_', " ")) "), and is looked at again at " (at) ". To see the limits: " (command(&format!("ostler queue show {}", super::command::word(&task.queue)))) },
+            Wait::New | Wait::Paused | Wait::Dependency | Wait::Budget | Wait::HandedBack | Wait::LeaseExpired | Wait::Replayed => {
+                p { "It goes on at " (at) " (" (why.name().replace('_', " ")) ")." } (again("Run it now"))
+            }
+        }
+    }
+}
+
+fn approve(page: &PageContext, job: &str) -> Markup {
+    html! {
+        p { "It waits for the approval of the pilot of its " a href=(page.link(&format!("jobs/{job}"))) { "job" } "." }
+        (offer(page, &ActionButton::new("jobs.approve", "Approve the pilot", &[("p:job", job)])))
+    }
+}
+
+fn dependency(page: &PageContext, task: &Task, detail: &Detail, others: &[Task]) -> Markup {
+    let rest = detail.after.len().saturating_sub(others.len());
+    html! {
+        @if others.is_empty() {
+            p { "It waits for another task. To see which: " (command(&format!("ostler show {}", task.id))) }
+        } @else {
+            p { "It waits for " (counted(detail.after.len(), "task")) " to complete:" }
+            ul class="plain" {
+                @for other in others {
+                    @let id = other.id.to_string();
+                    li { (badge(other.state.name().name())) " " a class="id" href=(page.link(&task_address(&id))) { (short(&id)) } " " (line(&other.kind)) " " (command(&after_command(other))) }
+                }
+                @if rest > 0 { li class="quiet" { "and " (rest) " more" } }
+            }
+        }
+    }
+}
+
+/// What brings a task to its end that others wait for.
+fn after_command(other: &Task) -> String {
+    match other.state {
+        State::Failed { .. } => format!("ostler dead replay {}", other.id),
+        State::Cancelled { .. } => format!("ostler retry {}", other.id),
+        State::Queued { .. } | State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => {
+            format!("ostler show {}", other.id)
+        }
+    }
+}
+
+/// It waits for its limit key.
+fn parked(page: &PageContext, task: &Task, survey: &Survey) -> Markup {
+    let queue = survey.queues.iter().find(|queue| queue.name == task.queue);
+    let most = queue.and_then(|queue| queue.settings.key_concurrency);
+    let key = line(task.limit_key.as_deref().unwrap_or_default());
+    html! {
+        @if let Some(most) = most {
+            p { "Of the limit key " strong { (key) } ", " (counted(most, "task")) " may run at once, and as many run. It starts when one of them ends: " a href=(page.link(&super::layout::with_query("tasks", &[("state", "running"), ("queue", &task.queue)]))) { "those that run" } "." }
+            p { "To let more run: " (command(&format!("ostler queue set {} --key-concurrency {}", super::command::word(&task.queue), most.saturating_mul(2).max(1)))) }
+        } @else {
+            p { "It waits for its limit key " strong { (key) } ": it starts when a task of this key ends. To see the limits: " (command(&format!("ostler queue show {}", super::command::word(&task.queue)))) }
         }
     }
 }
 
 fn ready(task: &Task, why: Wait, survey: &Survey) -> Markup {
-    let served = survey.workers.iter().any(|at| at.worker.pool == task.queue)
-        || survey.queues.iter().any(|queue| queue.name == task.queue && queue.settings.pool.is_some())
+    let settings = survey.queues.iter().find(|queue| queue.name == task.queue).map(|queue| &queue.settings);
+    let pool = settings.and_then(|settings| settings.pool.as_deref()).unwrap_or(&task.queue);
+    let workers = survey.workers.iter().filter(|at| at.worker.pool == pool);
+    let (all, busy) =
+        workers.fold((0_u64, 0_u64), |(all, busy), at| (all + 1, busy + u64::from(at.worker.task.is_some())));
+    let served = all > 0
+        || settings.is_some_and(|settings| settings.pool.is_some())
         || survey.nodes.iter().any(|node| node.settings.contains(&format!("\"{}\":", task.queue)));
     let lanes = survey.lanes.iter().filter(|lane| lane.queue == task.queue);
     let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
@@ -77,31 +195,12 @@ fn ready(task: &Task, why: Wait, survey: &Survey) -> Markup {
         | Wait::UsageLimit => "",
     };
     html! {
-        p { (came)
-            @if served { "It is ready: the next free worker of the queue takes it. " (waiting) " tasks of the queue wait, this one included." }
-            @else { strong { "No running node serves the queue " (line(&task.queue)) "." } " It starts when a node with a pool for it is up: " code class="cmd" { "ostler up" } }
+        @if served {
+            p { (came) "It is ready: the next free worker of the queue takes it. " @if waiting == 1 { "No other task of the queue waits." } @else { (waiting) " tasks of the queue wait, this one included." } @if all > 0 { " " (busy) " of " (counted(all, "worker")) " of its pool " @if busy == 1 { "is" } @else { "are" } " busy." } }
+            @if all > 0 && busy >= all { p { "For more workers: " (command(&format!("ostler resize {} {all} {}", super::command::word(pool), all * 2))) } }
+            @else { p { "If it is not taken, this finds out why: " (command("ostler doctor")) } }
+        } @else {
+            p { (came) strong { "No running node serves the queue " (line(&task.queue)) "." } " It starts when a node with a pool for it is up: " (command("ostler up")) }
         }
-    }
-}
-
-fn throttled(page: &PageContext, held: &ThrottleView, survey: &Survey) -> Markup {
-    let queue = survey.queues.iter().find(|queue| queue.name == held.queue);
-    let paused = queue.and_then(|queue| queue.settings.paused.as_deref()).unwrap_or_default();
-    let whose = match &held.key {
-        Some(key) => format!("limit key {} of queue {}", line(key), line(&held.queue)),
-        None => format!("queue {}", line(&held.queue)),
-    };
-    let until = |until: Option<TimeView>| html! { @if let Some(until) = until { " It goes on by itself at " (time::at(until)) "." } };
-    html! {
-        @match held.waits_for {
-            "paused" => p { "The " (whose) " is paused (" (line(paused)) "). It starts when the queue is resumed." },
-            "breaker_open" => p { "The breaker of the " (whose) " is open, because tasks failed." (until(held.until)) " When the cause is fixed, reset it." },
-            "rate_limited" => p { "The rate limit of the " (whose) " is reached." (until(held.until)) },
-            "usage_limit" => p { "The allowance of the account of the " (whose) " is used up." (until(held.until)) " " a href=(page.link("#accounts")) { "See the account." } },
-            "budget" => p { "The budget of the " (whose) " is spent." (until(held.until)) " To raise it: " code class="cmd" { "ostler queue set " (super::command::word(&held.queue)) " --budget AMOUNT" } },
-            "concurrency" => p { "As many tasks of the " (whose) " run as may run at once. It starts when one of them ends." },
-            other => p { "The " (whose) " waits: " (other.replace('_', " ")) "." (until(held.until)) },
-        }
-        @for button in release(held) { (button.show(page)) }
     }
 }

@@ -12,6 +12,8 @@ mod openmetrics;
 mod outages;
 mod page;
 mod page_actions;
+mod page_answers;
+mod page_why;
 mod proxies;
 mod reads;
 mod sockets;

@@ -4,7 +4,15 @@ use ostler_core::{EventBody, Outcome, Role, ToolStatus};
 use ostler_store::calls::{NewTask, QueueChange};
 use ostler_store::views::TaskRef;
 
-use crate::world::{FULL, READ, Reply, World};
+use crate::world::{FULL, READ, Reply, World, on_each_store};
+
+on_each_store!(
+    every_view_answers_and_readers_see_no_button,
+    a_view_answers_its_question_from_the_page_alone,
+    a_paused_queue_is_why_a_task_waits_and_the_button_frees_it,
+    a_page_without_a_login_is_the_login_page,
+    a_long_transcript_is_short_to_read,
+);
 
 /// Strings that would be markup, script, a direction mark or a control character, if a page let them.
 const HOSTILE: [&str; 6] = [
@@ -23,8 +31,7 @@ async fn get(world: &World, path: &str, token: &str) -> Reply {
 }
 
 /// A world with a task in every state, and hostile strings in what users write.
-async fn filled() -> (World, Vec<String>) {
-    let world = World::new().await;
+async fn filled(world: &World) -> Vec<String> {
     let node = world.node().await;
     world.enqueue(3).await;
     let claimed = world.claim(node, 3).await;
@@ -60,7 +67,7 @@ async fn filled() -> (World, Vec<String>) {
         .configure("paused", vec![QueueChange::Pause(HOSTILE[0].to_owned())])
         .await
         .expect("it is set");
-    (world, ids)
+    ids
 }
 
 const VIEWS: [&str; 8] =
@@ -86,9 +93,8 @@ fn assert_is_safe(reply: &Reply, place: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_view_answers_and_readers_see_no_button() {
-    let (world, ids) = filled().await;
+async fn every_view_answers_and_readers_see_no_button(world: World) {
+    let ids = filled(&world).await;
     let tasks = ids.iter().flat_map(|id| [format!("/tasks/{id}"), format!("/tasks/{id}/transcript")]);
     for path in VIEWS.iter().map(|path| (*path).to_owned()).chain(tasks) {
         let full = get(&world, &path, FULL).await;
@@ -107,9 +113,8 @@ async fn every_view_answers_and_readers_see_no_button() {
     assert_eq!(get(&world, "/ostler", FULL).await.header("location"), Some("/ostler/"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_view_answers_its_question_from_the_page_alone() {
-    let (world, ids) = filled().await;
+async fn a_view_answers_its_question_from_the_page_alone(world: World) {
+    let ids = filled(&world).await;
     let overview = get(&world, "/", FULL).await.body;
     for part in [
         "a sentence",
@@ -142,15 +147,14 @@ async fn a_view_answers_its_question_from_the_page_alone() {
     assert!(events.contains("id=\"e2\"") && events.contains("<details"), "tool calls are folded");
     let dead = get(&world, "/dead", FULL).await.body;
     assert!(
-        dead.contains("1 tasks have failed for good") && dead.contains("ostler dead replay --queue mail"),
+        dead.contains("1 task has failed for good, by 1 cause.")
+            && dead.contains("ostler dead replay --queue mail"),
         "{dead}"
     );
     get(&world, "/tasks/01JC8Z0Q4M9T7N3V5X1B2D6F8H", FULL).await.is(404);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_is_why_a_task_waits_and_the_button_frees_it() {
-    let world = World::new().await;
+async fn a_paused_queue_is_why_a_task_waits_and_the_button_frees_it(world: World) {
     let id = world.enqueue(1).await.remove(0);
     world.post("/api/v1/queues/mail/pause", r#"{"reason":"the provider is down"}"#).await.is(200);
     let page = get(&world, &format!("/tasks/{id}"), FULL).await.body;
@@ -168,9 +172,7 @@ async fn a_paused_queue_is_why_a_task_waits_and_the_button_frees_it() {
     assert!(page.contains("The queue mail is resumed.") && !page.contains("is paused"), "{page}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_page_without_a_login_is_the_login_page() {
-    let world = World::new().await;
+async fn a_page_without_a_login_is_the_login_page(world: World) {
     let browser = [
         ("accept", "text/html"),
         ("sec-fetch-mode", "navigate"),
@@ -197,9 +199,7 @@ async fn a_page_without_a_login_is_the_login_page() {
     assert!(style.is(200).header("cache-control").is_some_and(|value| value.contains("immutable")));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_long_transcript_is_short_to_read() {
-    let world = World::new().await;
+async fn a_long_transcript_is_short_to_read(world: World) {
     let node = world.node().await;
     world.enqueue(1).await;
     let claimed = world.claim(node, 1).await;

@@ -2,7 +2,16 @@
 
 use ostler_store::views::TaskRef;
 
-use crate::world::{FULL, READ, Reply, World};
+use crate::world::{FULL, READ, Reply, World, on_each_store};
+
+on_each_store!(
+    a_dangerous_button_asks_and_then_runs_its_operation,
+    readers_foreign_pages_and_other_bodies_are_refused,
+    a_dead_letter_is_mended_and_replayed_to_the_digit,
+    a_selection_and_all_that_match_are_acted_on,
+    a_pause_and_a_resize_are_asked_first,
+    settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms,
+);
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const BIG: &str = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000"}"#;
@@ -37,9 +46,7 @@ async fn notice(world: &World, reply: &Reply) -> String {
     text.to_owned()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dangerous_button_asks_and_then_runs_its_operation() {
-    let world = World::new().await;
+async fn a_dangerous_button_asks_and_then_runs_its_operation(world: World) {
     let id = world.enqueue(1).await.remove(0);
     let text = id.to_string();
     let pairs = [("p:id", text.as_str()), ("back", "tasks?state=queued")];
@@ -71,9 +78,7 @@ async fn a_dangerous_button_asks_and_then_runs_its_operation() {
     assert_eq!(audit.as_array().map(Vec::len), Some(1), "a question is no change: {audit}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_foreign_pages_and_other_bodies_are_refused() {
-    let world = World::new().await;
+async fn readers_foreign_pages_and_other_bodies_are_refused(world: World) {
     let id = world.enqueue(1).await.remove(0).to_string();
     let body = encoded(&[("p:id", &id), ("confirmed", "yes")]);
     let (read, full) = (format!("Bearer {READ}"), format!("Bearer {FULL}"));
@@ -104,9 +109,7 @@ async fn readers_foreign_pages_and_other_bodies_are_refused() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dead_letter_is_mended_and_replayed_to_the_digit() {
-    let world = World::new().await;
+async fn a_dead_letter_is_mended_and_replayed_to_the_digit(world: World) {
     let mut task = world.ids.new_tasks(1, crate::world::QUEUE, "send").remove(0);
     task.payload = BIG.to_owned();
     let id = task.id;
@@ -132,9 +135,7 @@ async fn a_dead_letter_is_mended_and_replayed_to_the_digit() {
     assert_eq!(stored, changed.replace("\r\n", "\n"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_selection_and_all_that_match_are_acted_on() {
-    let world = World::new().await;
+async fn a_selection_and_all_that_match_are_acted_on(world: World) {
     let ids: Vec<String> = world.enqueue(5).await.iter().map(ToString::to_string).collect();
     let picked = [("p:id", ids[0].as_str()), ("p:id", ids[1].as_str()), ("back", "tasks")];
     let question = press(&world, "tasks.cancel", &picked).await;
@@ -160,4 +161,60 @@ async fn a_selection_and_all_that_match_are_acted_on() {
         }
     };
     tokio::time::timeout(ostler_testkit::MAX_WAIT, replayed).await.expect("all are replayed");
+}
+
+async fn a_pause_and_a_resize_are_asked_first(world: World) {
+    let paused = async || world.get("/api/v1/queues/mail").await.json()["paused"].clone();
+    world.enqueue(1).await;
+    let pause = [("p:queue", "mail"), ("back", "nodes")];
+    let question = press(&world, "queues.pause", &pause).await;
+    assert!(question.is(200).body.contains("ostler pause mail"), "{question:?}");
+    assert_eq!(paused().await, serde_json::Value::Null, "nothing is done yet");
+    let done = press(&world, "queues.pause", &[pause[0], pause[1], ("confirmed", "yes")]).await;
+    assert!(notice(&world, &done).await.contains("The queue mail is paused."));
+    assert_eq!(paused().await, "paused by hand");
+    // To resume takes nothing away.
+    let done = press(&world, "queues.resume", &pause).await;
+    assert!(notice(&world, &done).await.contains("The queue mail is resumed."));
+    let resize = [("p:pool", "mail"), ("n:min", "2"), ("n:max", "4"), ("back", "nodes")];
+    let question = press(&world, "pools.resize", &resize).await;
+    assert!(question.is(200).body.contains("ostler resize mail 2 4"), "{question:?}");
+    // On the page, the button tells the script to ask; for programs the operation is as harmless as it was.
+    let page = world.get("/").await.body;
+    let button =
+        page.split("do/queues.pause\"").nth(1).and_then(|rest| rest.split('>').next()).expect("a button");
+    assert!(button.contains("data-danger=\"disruptive\""), "{button}");
+}
+
+async fn settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms(world: World) {
+    let id = world.enqueue(1).await.remove(0).to_string();
+    let page = world.get(&format!("/tasks/{id}")).await.body;
+    assert!(page.contains("do/tasks.amend") && page.contains("name=\"n:attempts\""), "{page}");
+    let amend = [("p:id", id.as_str()), ("n:attempts", "7"), ("s:timeout", ""), ("back", "tasks")];
+    press(&world, "tasks.amend", &amend).await.is(303);
+    let rules = world.get(&format!("/api/v1/tasks/{id}")).await.json()["rules"].clone();
+    assert_eq!((&rules["attempts"], &rules["timeout_ms"]), (&7.into(), &serde_json::Value::Null));
+    let page = world.get("/").await.body;
+    assert!(page.contains("do/queues.set") && page.contains("name=\"s:budget\""));
+    press(&world, "queues.set", &[("p:queue", "mail"), ("n:concurrency", "3"), ("s:budget", "$5")])
+        .await
+        .is(303);
+    let queue = world.get("/api/v1/queues/mail").await.json();
+    assert_eq!((&queue["concurrency"], &queue["budget"]["total_usd"]), (&3.into(), &5.0.into()));
+    let wrong = press(&world, "queues.set", &[("p:queue", "mail"), ("s:budget", "much"), ("back", "")]).await;
+    let refused = notice(&world, &wrong).await;
+    assert!(refused.contains("Budget: "), "{refused}");
+    let page = world.get("/schedules").await.body;
+    assert!(page.contains("do/schedules.put") && page.contains("name=\"s:cron\""));
+    let nightly = [
+        ("p:name", "nightly"),
+        ("s:queue", "reports"),
+        ("s:kind", "report"),
+        ("s:cron", "0 3 * * *"),
+        ("s:every", ""),
+        ("j:payload", BIG),
+    ];
+    press(&world, "schedules.put", &nightly).await.is(303);
+    let schedule = world.get("/api/v1/schedules/nightly").await.body;
+    assert!(schedule.contains("0 3 * * *") && schedule.contains(BIG), "{schedule}");
 }

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, EventBody, Failure, Id, Level, LogStream, Outcome, SessionId, TaskId};
+use ostler_core::{
+    ErrorClass, EventBody, Failure, Id, Level, LogStream, Outcome, SessionId, TaskId, Timestamp,
+};
 use ostler_server::{
     Audit, Examiner, ListenAddress, MetricsAccess, NodeCounters, NodeCounts, ReadinessProbe, Server,
     ServerLimits, ServerParts, Tokens,
 };
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Kinds, Ran, Report, Retention};
-use ostler_store::{Bounds, Store, SystemClock};
+use ostler_store::{Bounds, Clock, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempSchema, TempStore};
 use ostler_wire::system::FindingView;
 use serde_json::Value;
@@ -47,6 +49,32 @@ impl ReadinessProbe for Content {
     }
 }
 
+/// The clock of this machine, which a test sets ahead.
+#[derive(Default)]
+pub(crate) struct AheadClock {
+    ahead_ms: AtomicU64,
+}
+
+impl AheadClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.ahead_ms.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for AheadClock {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().after(self.ahead())
+    }
+
+    fn uptime(&self) -> Duration {
+        SystemClock.uptime() + self.ahead()
+    }
+}
+
 /// A server, with what nodes do to its store.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
@@ -54,6 +82,8 @@ pub(crate) struct World {
     pub(crate) address: String,
     pub(crate) ids: Ids,
     pub(crate) place: Arc<StorePlace>,
+    /// The clock of the server, not of the store.
+    pub(crate) clock: Arc<AheadClock>,
     /// What the node of the server did.
     pub(crate) counts: Arc<KnownCounts>,
 }
@@ -176,8 +206,10 @@ impl World {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let store = place.open().await;
         let (parts, counts) = parts(Arc::clone(&store), place.folder(), number, metrics);
-        let parts = ServerParts { limits, ..parts };
+        let clock = Arc::<AheadClock>::default();
         let parts = ServerParts {
+            clock: Arc::<AheadClock>::clone(&clock),
+            limits,
             base_path: if public_url.is_some() { parts.base_path } else { String::new() },
             public_url: public_url.map(str::to_owned),
             ..parts
@@ -185,7 +217,7 @@ impl World {
         let bound = ListenAddress::Tcp(([127, 0, 0, 1], port).into()).bind().await.expect("it listens");
         let server = Server::start(parts, bound).expect("it starts");
         let address = server.address().to_string();
-        Self { store, server: Some(server), address, ids: Ids::new(number), place, counts }
+        Self { store, server: Some(server), address, ids: Ids::new(number), place, clock, counts }
     }
 
     pub(crate) fn server(&self) -> &Server {

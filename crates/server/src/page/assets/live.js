@@ -2,9 +2,15 @@
 // the new document into the old one. What a hand is on stays: the selection, inputs, focus, open folds and questions.
 
 const status = document.getElementById("live");
-const MIN_GAP = 1000; // between two fetches
-const MAX_GAP = 15000; // without a report
+const MIN_GAP = 400; // between the starts of two fetches
+const MAX_GAP = 5000; // without a report
+const SETTLE = 20; // reports of one change come together
 const SILENCE = 3000; // between two attempts to connect again
+const SESSION_GAP = 2000; // between two questions whether there is a session again
+const NOTE = "ostler-live"; // who leads
+const NOTE_TTL = 3000;
+const NOTE_RENEWAL = 1000;
+const BEFORE = 10; // events that are shown before the one of an address
 
 // ---- times: in the zone of the reader, with UTC as the title ----
 
@@ -115,7 +121,7 @@ function mergePage(fresh) {
 
 // ---- fetching the page again ----
 
-let last = 0;
+let nextAt = 0;
 let timer = 0;
 let fetching = false;
 let again = false;
@@ -127,7 +133,7 @@ function refresh() {
     return;
   }
   clearTimeout(timer);
-  timer = setTimeout(load, Math.max(0, last + MIN_GAP - Date.now()));
+  timer = setTimeout(load, Math.max(SETTLE, nextAt - Date.now()));
 }
 
 function load() {
@@ -136,16 +142,20 @@ function load() {
   request.timeout = 10000;
   request.open("GET", location.pathname + location.search);
   fetching = true;
-  last = Date.now();
+  const began = Date.now();
   const done = (ok) => {
     fetching = false;
     if (ok && request.status === 401) return loggedOut();
+    if (stopped) return;
     if (ok && request.response && request.getResponseHeader("content-type")?.startsWith("text/html")) {
       mergePage(request.response);
       connected();
     }
+    // At least half of the time is left to the node and to the reader, however long a page takes.
+    const took = Date.now() - began;
+    nextAt = began + Math.max(MIN_GAP, 2 * took);
     clearTimeout(timer);
-    timer = setTimeout(load, again ? MIN_GAP : MAX_GAP);
+    timer = setTimeout(load, again ? Math.max(SETTLE, nextAt - Date.now()) : MAX_GAP);
     again = false;
   };
   request.onload = () => done(true);
@@ -176,85 +186,116 @@ function loggedOut() {
   stop();
   cut();
   status.textContent = `not connected since ${zoned.format(since)}: the node was restarted or your session is over. Log in again: ostler open`;
+  if (!document.hidden) question = setTimeout(check, SESSION_GAP);
 }
 
-// ---- streams: one of the overview for all tabs of a browser, and one of a task while it is visible ----
+// Asks for the session: a stream does not say why it is refused, and a page that was logged out goes on once another tab has logged in.
+let question = 0;
 
-const api = status ? status.dataset.root + "api/v1/live" : "";
-const channel = typeof BroadcastChannel === "function" ? new BroadcastChannel("ostler" + location.host) : null;
-let sources = [];
-let stopped = false;
-let letGo = null;
-
-function open(address) {
-  const source = new EventSource(address);
-  const report = () => {
-    refresh();
-    if (address === api) channel?.postMessage("changed");
-  };
-  for (const name of ["message", "stats", "queues", "nodes", "workers", "reset"]) source.addEventListener(name, report);
-  source.addEventListener("end", () => {
-    source.close();
-    refresh();
-  });
-  source.onopen = () => {
-    if (since) refresh();
-    else connected();
-    if (address === api) channel?.postMessage("connected");
-  };
-  source.onerror = () => {
-    if (stopped) return;
-    cut();
-    if (address === api) channel?.postMessage("cut");
-    check();
-    if (source.readyState === EventSource.CLOSED) {
-      sources = sources.filter((one) => one !== source);
-      setTimeout(() => !stopped && !document.hidden && sources.push(open(address)), SILENCE);
-    }
-  };
-  return source;
-}
-
-// A stream does not say why it is refused.
 function check() {
+  clearTimeout(question);
+  if (document.hidden) return;
   fetch(status.dataset.root + "api/v1/session").then(
-    (answer) => answer.status === 401 && loggedOut(),
-    () => {},
+    (answer) => {
+      if (answer.status === 401) loggedOut();
+      else if (answer.ok && stopped && !document.hidden) start();
+    },
+    () => {
+      if (stopped) question = setTimeout(check, SESSION_GAP);
+    },
   );
 }
 
-function start() {
-  stopped = false;
-  const own = status.dataset.stream;
-  if (!own.endsWith("api/v1/live")) sources.push(open(own));
-  if (channel && navigator.locks) {
-    // One tab leads, and the others listen to it: browsers allow six connections to a host.
-    const giveUp = new AbortController();
-    letGo = () => giveUp.abort();
-    navigator.locks
-      .request("ostler-live", { signal: giveUp.signal }, () => {
-        if (stopped) return undefined;
-        const source = open(api);
-        sources.push(source);
-        return new Promise((resolve) => {
-          letGo = () => {
-            source.close();
-            resolve();
-          };
-        });
-      })
-      .catch(() => {});
-  } else {
-    sources.push(open(api));
+// ---- the stream: one for all tabs of a browser ----
+
+const api = status ? status.dataset.root + "api/v1/live" : "";
+const channel = typeof BroadcastChannel === "function" ? new BroadcastChannel("ostler" + location.host) : null;
+const REPORTS = ["stats", "queues", "nodes", "workers", "changes", "reset"];
+let source = null;
+let stopped = true;
+let letGo = null;
+
+// A page fetches itself again after reports about what it shows.
+function reported(name) {
+  if (name === "reset" || status.dataset.reports.split(" ").includes(name)) refresh();
+}
+
+function open() {
+  source = new EventSource(api);
+  const own = source;
+  for (const name of REPORTS) {
+    own.addEventListener(name, () => {
+      reported(name);
+      channel?.postMessage(name);
+    });
   }
+  own.onopen = () => {
+    if (since) refresh();
+    else connected();
+    channel?.postMessage("connected");
+  };
+  own.onerror = () => {
+    if (stopped || own !== source) return;
+    cut();
+    channel?.postMessage("cut");
+    check();
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => !stopped && own === source && open(), SILENCE);
+  };
+}
+
+function start() {
+  if (!stopped) return;
+  stopped = false;
+  clearTimeout(question);
+  // One tab leads, and the others listen to it: browsers allow six connections to a host.
+  if (!channel) open();
+  else if (navigator.locks) leadByLock();
+  else leadByNote();
   refresh();
+}
+
+function leadByLock() {
+  const giveUp = new AbortController();
+  letGo = () => giveUp.abort();
+  navigator.locks
+    .request("ostler-live", { signal: giveUp.signal }, () => {
+      if (stopped) return undefined;
+      open();
+      return new Promise((resolve) => (letGo = resolve));
+    })
+    .catch(() => {});
+}
+
+// Browsers have locks only for TLS and loopback. Elsewhere the tab that leads renews a note that all can read. Of two that write it at
+// once the last one leads: each looks again before it opens the stream.
+function leadByNote() {
+  const me = crypto.getRandomValues(new Uint32Array(2)).join("");
+  const read = () => (localStorage.getItem(NOTE) ?? "").split(" ");
+  const look = () => {
+    const [leader, until] = read();
+    if (leader === me && !source) open();
+    if (leader === me || !(Number(until) > Date.now())) localStorage.setItem(NOTE, `${me} ${Date.now() + NOTE_TTL}`);
+    else if (source) {
+      source.close();
+      source = null;
+    }
+  };
+  const ticks = setInterval(look, NOTE_RENEWAL);
+  addEventListener("storage", look);
+  look();
+  letGo = () => {
+    clearInterval(ticks);
+    removeEventListener("storage", look);
+    if (read()[0] === me) localStorage.removeItem(NOTE);
+  };
 }
 
 function stop() {
   stopped = true;
   clearTimeout(timer);
-  for (const source of sources) source.close();
-  sources = [];
+  clearTimeout(question);
+  source?.close();
+  source = null;
   letGo?.();
   letGo = null;
 }
@@ -282,12 +323,7 @@ document.addEventListener("click", (event) => {
     count();
   }
   const line = event.target.closest?.("code.cmd");
-  if (line && navigator.clipboard) {
-    navigator.clipboard.writeText(line.textContent).then(() => {
-      line.classList.add("copied");
-      setTimeout(() => line.classList.remove("copied"), 900);
-    });
-  }
+  if (line) copy(line);
   if (event.target.closest?.("#fresh")) {
     for (const one of document.querySelectorAll("input[name='p:id']:checked")) one.checked = false;
     scrollTo({ top: 0 });
@@ -295,6 +331,20 @@ document.addEventListener("click", (event) => {
     load();
   }
 });
+
+function copy(line) {
+  const copied = () => {
+    line.classList.add("copied");
+    setTimeout(() => line.classList.remove("copied"), 900);
+  };
+  // Browsers have a clipboard only for TLS and loopback; elsewhere the selection is copied, or stays for the reader's own keys.
+  const bySelection = () => {
+    getSelection().selectAllChildren(line);
+    if (document.execCommand("copy")) copied();
+  };
+  if (navigator.clipboard) navigator.clipboard.writeText(line.textContent).then(copied, bySelection);
+  else bySelection();
+}
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
@@ -307,6 +357,9 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   let command = form.querySelector("code.cmd")?.textContent ?? asker.dataset.cmd ?? "";
   if (ids) command = command.replace("ID", ids.slice(0, 5).join(" ") + (ids.length > 5 ? " …" : ""));
+  for (const [word, field] of [["MIN", "n:min"], ["MAX", "n:max"]]) {
+    if (form.elements[field]) command = command.replace(word, form.elements[field].value);
+  }
   ask(asker, event.submitter?.textContent ?? "Go on", ids?.length ?? null, command, () => {
     const yes = document.createElement("input");
     yes.type = "hidden";
@@ -317,19 +370,20 @@ document.addEventListener("submit", (event) => {
   });
 });
 
+function add(name, text, parent) {
+  const node = document.createElement(name);
+  node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
 function ask(asker, label, picked, command, go) {
   const dialog = document.createElement("dialog");
-  const add = (name, text, parent = dialog) => {
-    const node = document.createElement(name);
-    node.textContent = text;
-    parent.append(node);
-    return node;
-  };
-  add("h2", `${label.trim()}?`);
-  add("p", `${asker.dataset.about}.`);
-  if (picked !== null) add("p", picked === 1 ? "One task is selected." : `${picked} tasks are selected.`);
-  if (command) add("code", command).className = "cmd";
-  const answers = add("p", "");
+  add("h2", `${label.trim()}?`, dialog);
+  add("p", `${asker.dataset.about}.`, dialog);
+  if (picked !== null) add("p", picked === 1 ? "One task is selected." : `${picked} tasks are selected.`, dialog);
+  if (command) add("code", command, dialog).className = "cmd";
+  const answers = add("p", "", dialog);
   answers.className = "answers";
   const yes = add("button", "Yes, go on", answers);
   yes.className = asker.dataset.danger === "destructive" ? "button bad" : "button";
@@ -346,6 +400,39 @@ function ask(asker, label, picked, command, go) {
   no.focus();
 }
 
+const KEYS = [
+  ["/", "search"],
+  ["j  k", "the next and the previous line of a list"],
+  ["Enter", "open it"],
+  ["x", "select it; shift and a click select a range"],
+  ["g o", "overview"],
+  ["g t", "tasks"],
+  ["g d", "dead letters"],
+  ["g j", "jobs"],
+  ["g n", "nodes and workers"],
+  ["g s", "schedules"],
+  ["g c", "cost"],
+  ["?", "these keys"],
+];
+
+function help() {
+  const dialog = document.createElement("dialog");
+  dialog.id = "keys";
+  add("h2", "Keys", dialog);
+  const list = add("dl", "", dialog);
+  list.className = "facts";
+  for (const [key, what] of KEYS) {
+    add("kbd", key, add("dt", "", list));
+    add("dd", what, list);
+  }
+  const close = add("button", "Close", dialog);
+  close.className = "button";
+  close.onclick = () => dialog.close();
+  dialog.onclose = () => dialog.remove();
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 const ways = { o: "", t: "tasks", d: "dead", j: "jobs", n: "nodes", s: "schedules", c: "cost" };
 let afterG = 0;
 document.addEventListener("keydown", (event) => {
@@ -356,7 +443,8 @@ document.addEventListener("keydown", (event) => {
       event.preventDefault();
       search.focus();
     }
-  } else if (event.key === "g") afterG = Date.now();
+  } else if (event.key === "?") help();
+  else if (event.key === "g") afterG = Date.now();
   else if (Date.now() - afterG < 1500 && event.key in ways) location.href = status.dataset.root + ways[event.key];
   else if (event.key === "j" || event.key === "k") {
     const links = [...document.querySelectorAll("main tbody a, main .group a")];
@@ -365,16 +453,31 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "x") document.activeElement?.closest("tr")?.querySelector("input[type=checkbox]")?.click();
 });
 
+// An event that is not on this page has its place in the transcript.
+function seek() {
+  const wanted = /^#e(\d+)$/.exec(location.hash)?.[1];
+  const list = document.getElementById("events");
+  if (!wanted || !list || document.getElementById(`e${wanted}`)) return;
+  const place = new URL(`${list.dataset.transcript}?after=${Math.max(0, wanted - 1 - BEFORE)}${location.hash}`, location.href);
+  // On that page already: there is no such event.
+  if (place.pathname + place.search !== location.pathname + location.search) location.replace(place);
+}
+
 localize(document);
 if (status) {
-  channel?.addEventListener("message", (event) => {
-    if (document.hidden || stopped) return;
-    if (event.data === "cut") cut();
-    else if (event.data === "changed" || since) refresh();
-    else connected();
+  channel?.addEventListener("message", ({ data }) => {
+    if (document.hidden) return;
+    if (data === "login") check();
+    else if (stopped) return;
+    else if (data === "cut") cut();
+    else if (data === "connected" && !since) connected();
+    else if (since) refresh();
+    else reported(data);
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
   addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => event.persisted && !document.hidden && start());
+  addEventListener("hashchange", seek);
+  seek();
   if (!document.hidden) start();
 }

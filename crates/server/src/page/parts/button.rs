@@ -56,9 +56,14 @@ impl ActionButton {
     }
 }
 
+/// What a page asks about besides what is dangerous. Nothing is lost by it, so programs need no warning; but a click that was not meant
+/// holds work back, or starts and stops processes.
+const ALSO_ASKED: [&str; 4] = ["pools.resize", "queues.pause", "jobs.pause", "schedules.pause"];
+
 /// Whether a page asks first, and how bad it is.
 pub(in crate::page) fn asks(operation: &Operation) -> Option<&'static str> {
     match operation.danger {
+        Danger::None if ALSO_ASKED.contains(&operation.id) => Some(Danger::Disruptive.name()),
         Danger::None => None,
         Danger::Disruptive | Danger::Destructive => Some(operation.danger.name()),
     }
@@ -74,6 +79,26 @@ pub(in crate::page) fn class(operation: &Operation) -> &'static str {
 /// A command line to copy: a click selects it whole.
 pub(in crate::page) fn command(line: &str) -> Markup {
     html! { @if !line.is_empty() { code class="cmd" title="Click to copy" { (line) } } }
+}
+
+/// An input of a form, with its label and an example.
+pub(in crate::page) fn field(name: &str, label: &str, example: &str) -> Markup {
+    html! { label { (label) " " input name=(name) placeholder=(example) spellcheck="false" autocomplete="off"; } }
+}
+
+/// A form that unfolds.
+pub(in crate::page) fn fold(
+    page: &PageContext,
+    key: &str,
+    title: &str,
+    button: &ActionButton,
+    inputs: &Markup,
+) -> Markup {
+    html! {
+        @if page.may_change() {
+            details class="menu" data-key=(format!("fold-{key}")) { summary { (title) } (button.show_with(page, inputs)) }
+        }
+    }
 }
 
 /// Buttons that unfold, so that a table stays calm.

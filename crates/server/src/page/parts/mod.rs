@@ -20,6 +20,14 @@ pub(super) fn line(text: &str) -> String {
     visible(text)
 }
 
+/// A number with what it counts, for words with a plain plural.
+pub(super) fn counted(count: impl TryInto<u64>, one: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    }
+}
+
 /// Bytes for people.
 pub(super) fn bytes(count: u64) -> String {
     let mut value = count as f64;

@@ -1,0 +1,254 @@
+//! "Why does it wait?": for each reason and each end there is a sentence with the next moment and a command, and that command frees it.
+
+use std::time::Duration;
+
+use ostler_core::{
+    Budget, Cost, ErrorClass, EventBody, Failure, Outcome, Overrides, Rate, SessionId, TaskId, Usage,
+    UsageSource,
+};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, NewTask, QueueChange, Start};
+use ostler_store::views::TaskRef;
+
+use crate::world::{FULL, READ, World, on_each_store};
+
+on_each_store!(
+    each_reason_and_each_end_has_a_sentence_and_a_command,
+    commands_that_raise_a_limit_free_the_task
+);
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A task in a queue of its own.
+async fn put(world: &World, queue: &str, change: impl FnOnce(&mut NewTask)) -> String {
+    let mut task = world.ids.new_task(queue, "send");
+    change(&mut task);
+    let id = task.id.to_string();
+    world.store.enqueue(vec![task]).await.expect("it is accepted");
+    id
+}
+
+async fn claim(world: &World, node: SessionId, queue: &str) -> Vec<Claimed> {
+    let claim = Claim { session: node, queue: queue.to_owned(), kinds: Kinds::Any, limit: 1 };
+    match world.store.claim(claim).await.expect("a claim is answered") {
+        ClaimAnswer::Tasks { tasks, .. } => tasks,
+        other @ ClaimAnswer::SessionEnded => panic!("{other:?}"),
+    }
+}
+
+/// A task whose attempt ended like this.
+async fn tried(
+    world: &World,
+    node: SessionId,
+    queue: &str,
+    outcome: &Outcome,
+    change: impl FnOnce(&mut NewTask),
+) -> String {
+    let id = put(world, queue, change).await;
+    let claimed = claim(world, node, queue).await;
+    assert_eq!(claimed.len(), 1, "{queue}");
+    world.finish(claimed, outcome).await;
+    id
+}
+
+fn failed(class: ErrorClass, message: &str) -> Outcome {
+    Outcome::Failed(Failure { retry_after: Some(HOUR), ..Failure::new(class, message) })
+}
+
+async fn configure(world: &World, queue: &str, change: QueueChange) {
+    world.store.configure(queue, vec![change]).await.expect("it is set");
+}
+
+/// The text of a page, as a reader sees it.
+fn text(page: &str) -> String {
+    let mut text = String::new();
+    for part in page.split('<') {
+        text.push_str(part.split_once('>').map_or("", |(_, text)| text));
+        text.push(' ');
+    }
+    // Marks stand between words here, and sentences have one space.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.replace(" .", ".")
+        .replace(" )", ")")
+        .replace(" ,", ",")
+        .replace("( ", "(")
+        .replace("&quot;", "\"")
+        .replace("&amp;", "&")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+}
+
+/// The first part of the page of a task: why it is where it is.
+async fn why(world: &World, id: &str, token: &str) -> String {
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("accept", "text/html")];
+    let page = world.client().await.ask("GET", &format!("/tasks/{id}"), &headers, "").await;
+    let page = page.is(200).body.clone();
+    let (_, rest) = page.split_once("<section id=\"why\"").expect("why");
+    text(rest.split("<dl id=\"facts\"").next().expect("a part"))
+}
+
+async fn each_reason_and_each_end_has_a_sentence_and_a_command(world: World) {
+    let (node, now) = (world.node().await, world.store.now().await.expect("a time"));
+    let nothing = |_: &mut NewTask| {};
+    let mut cases: Vec<(String, &str, String)> = Vec::new();
+    let mut case =
+        |id: &str, sentence: &'static str, command: String| cases.push((id.to_owned(), sentence, command));
+
+    let id = put(&world, "scheduled", |task| task.run_at = Some(now.after(HOUR))).await;
+    case(&id, "It waits until it is due, at ", format!("ostler retry {id}"));
+    let transient = failed(ErrorClass::Transient, "no route to host");
+    let id = tried(&world, node, "retry", &transient, nothing).await;
+    case(&id, "no route to host). The next attempt may start at ", format!("ostler retry {id}"));
+    let id = tried(&world, node, "asked", &failed(ErrorClass::RateLimited, "slow down"), nothing).await;
+    case(&id, "A service asked for a pause. It goes on at ", format!("ostler retry {id}"));
+    case(&id, "It goes on by itself at ", "ostler queue release asked".to_owned());
+    configure(&world, "used", QueueChange::Account(Some("team".to_owned()))).await;
+    let id = tried(&world, node, "used", &failed(ErrorClass::UsageLimit, "used up"), nothing).await;
+    case(&id, "The allowance of the account of the queue used", "ostler account release team".to_owned());
+    let id = tried(&world, node, "alone", &failed(ErrorClass::UsageLimit, "used up"), nothing).await;
+    case(&id, "It goes on", format!("ostler retry {id}"));
+    let id = tried(&world, node, "stopped", &failed(ErrorClass::QueueStop, "bad key"), nothing).await;
+    case(&id, "The queue stopped is paused (bad key", "ostler resume stopped".to_owned());
+    let id = put(&world, "broken", nothing).await;
+    configure(&world, "broken", QueueChange::OpenBreaker(Some(now.after(HOUR)))).await;
+    case(&id, "The breaker of the queue broken is open", "ostler breaker reset broken".to_owned());
+    let id = tried(&world, node, "handed", &Outcome::HandedBack, nothing).await;
+    case(&id, "A node handed it back.", "ostler up".to_owned());
+    let other = put(&world, "first", nothing).await;
+    let id = put(&world, "after", |task| task.after = vec![other.parse().map(TaskId).expect("an id")]).await;
+    case(&id, "It waits for 1 task to complete:", format!("ostler show {other}"));
+    let id = put(&world, "new", nothing).await;
+    case(&id, "No running node serves the queue new.", "ostler up".to_owned());
+
+    let id = put(&world, "running", nothing).await;
+    let claimed = claim(&world, node, "running").await;
+    let start = Start { lease: claimed[0].lease.as_ref(), worker: world.ids.worker() };
+    world.store.start(vec![start]).await.expect("it starts");
+    case(&id, "It runs since ", format!("ostler logs -f {id}"));
+    let claimed_id = put(&world, "claimed", nothing).await;
+    let held = claim(&world, node, "claimed").await;
+    case(&claimed_id, "A node has claimed it", "ostler workers".to_owned());
+
+    let id = tried(&world, node, "done", &Outcome::Success, nothing).await;
+    case(&id, "It completed at ", format!("ostler retry {id} --again"));
+    let once = |task: &mut NewTask| task.overrides = Overrides { attempts: Some(1), ..Overrides::default() };
+    let permanent = failed(ErrorClass::Permanent, "no such user");
+    for (queue, outcome, sentence) in [
+        ("permanent", &permanent, "the error was permanent, so it is not retried."),
+        ("exhausted", &transient, "no attempts are left."),
+    ] {
+        let id = tried(&world, node, queue, outcome, once).await;
+        case(&id, sentence, format!("ostler dead replay {id}"));
+    }
+    let late = put(&world, "late", |task| task.deadline = Some(now.after(Duration::from_millis(1)))).await;
+    case(&late, "its deadline has passed.", format!("ostler dead replay {late}"));
+    let expired =
+        put(&world, "expired", |task| task.not_after = Some(now.after(Duration::from_millis(1)))).await;
+    case(&expired, "it did not start before its not_after.", format!("ostler retry {expired}"));
+    let over = async |id: &str| {
+        let id = id.parse().map(TaskId).expect("an id");
+        let found = world.store.show(TaskRef::Id(id)).await.expect("it is read").expect("it is there");
+        found.task.state.name().is_terminal()
+    };
+    let passed = async {
+        while !(over(&late).await && over(&expired).await) {
+            world.store.make_ready(100).await.expect("it is done");
+        }
+    };
+    tokio::time::timeout(ostler_testkit::MAX_WAIT, passed).await.expect("their time passes");
+    let id = put(&world, "cancelled", nothing).await;
+    world.post(&format!("/api/v1/tasks/{id}/cancel"), "").await.is(200);
+    case(&id, "by hand.", format!("ostler retry {id}"));
+    let id = tried(&world, node, "again", &permanent, once).await;
+    world.post(&format!("/api/v1/dead/{id}/replay"), "").await.is(200);
+    case(&id, "It was replayed.", "ostler up".to_owned());
+
+    for (id, sentence, command) in &cases {
+        for token in [FULL, READ] {
+            let why = why(&world, id, token).await;
+            assert!(
+                why.contains(sentence) && why.contains(command),
+                "{sentence} {command}, as {token}: {why}"
+            );
+        }
+    }
+    std::mem::forget((claimed, held));
+}
+
+/// The command after these words, as the request that `ostler` makes of it.
+fn settings(why: &str, queue: &str) -> String {
+    let (_, line) = why.split_once(&format!("ostler queue set {queue} --")).expect("a command");
+    let mut words = line.split_whitespace();
+    let option = words.next().expect("an option").replace('-', "_");
+    let value = words.next().expect("a value");
+    let value: String =
+        value.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '/' || *c == '.').collect();
+    match option.as_str() {
+        "rate" | "key_rate" => format!("{{\"{option}\":[\"{value}\"]}}"),
+        "budget" => format!("{{\"{option}\":\"{value}\"}}"),
+        _ => format!("{{\"{option}\":{value}}}"),
+    }
+}
+
+async fn commands_that_raise_a_limit_free_the_task(world: World) {
+    let node = world.node().await;
+    let one = |task: &mut NewTask| task.limit_key = Some("acme".to_owned());
+    for (queue, change, sentence) in [
+        (
+            "narrow",
+            QueueChange::Concurrency(Some(1)),
+            "As many tasks of the queue narrow run as may run at once.",
+        ),
+        ("keyed", QueueChange::KeyConcurrency(Some(1)), "Of the limit key acme, 1 task may run at once"),
+        (
+            "slow",
+            QueueChange::Rate(vec![Rate { amount: 1, per: HOUR, burst: 1 }]),
+            "The rate limit of the queue slow is reached. It goes on by itself at ",
+        ),
+    ] {
+        configure(&world, queue, change).await;
+        put(&world, queue, one).await;
+        let id = put(&world, queue, one).await;
+        let first = claim(&world, node, queue).await;
+        assert_eq!(first.len(), 1);
+        assert!(claim(&world, node, queue).await.is_empty(), "{queue}: the second one waits");
+        let found = why(&world, &id, READ).await;
+        assert!(found.contains(sentence), "{found}");
+        let body = settings(&found, queue);
+        world.ask("PUT", &format!("/api/v1/queues/{queue}"), &body).await.is(200);
+        if queue == "slow" {
+            // Twice the rate is there after half of the time.
+            assert!(why(&world, &id, READ).await.contains("ostler queue set slow --rate 4/1h"));
+        } else {
+            let second = claim(&world, node, queue).await;
+            assert_eq!(second.first().map(|one| one.lease.task().to_string()), Some(id), "{queue}: {body}");
+            std::mem::forget(second);
+        }
+        std::mem::forget(first);
+    }
+    // A budget that is spent pauses its queue; a larger one resumes it.
+    let budget = Budget { total: Cost::from_usd(1.0), ..Budget::default() };
+    configure(&world, "dear", QueueChange::Budget(Some(budget))).await;
+    put(&world, "dear", one).await;
+    let id = put(&world, "dear", one).await;
+    let first = claim(&world, node, "dear").await;
+    let spent = Usage {
+        model: None,
+        input_tokens: 0,
+        output_tokens: 1,
+        cache_read_tokens: 0,
+        cache_write_tokens: 0,
+        reasoning_tokens: 0,
+        cost: Cost::from_usd(1.0),
+        source: UsageSource::Reported,
+    };
+    world.store.append(first[0].lease.as_ref(), vec![EventBody::Usage(spent)]).await.expect("it is written");
+    world.finish(first, &Outcome::Success).await;
+    assert!(claim(&world, node, "dear").await.is_empty(), "the budget is spent");
+    let found = why(&world, &id, READ).await;
+    assert!(found.contains("budget") && found.contains("To go on with twice of it"), "{found}");
+    world.ask("PUT", "/api/v1/queues/dear", &settings(&found, "dear")).await.is(200);
+    let second = claim(&world, node, "dear").await;
+    assert_eq!(second.first().map(|one| one.lease.task().to_string()), Some(id));
+    std::mem::forget(second);
+}
