@@ -214,7 +214,7 @@ mod tests {
         };
         // 30 have left: the one at the head is the 31st, which came after the second sample.
         assert_eq!(age(&[(10, 10), (30, 25), (60, 40), (80, 50)]), Some(OldestWait::About(at(5_000))));
-        // 5 have left, and 10 had come before anyone looked.
+        // 5 have left, and 10 had come before the first sample.
         assert_eq!(age(&[(10, 10), (30, 25)]), Some(OldestWait::Before(at(0))));
         assert_eq!(age(&[(10, 10), (30, 0)]), None, "nothing waits");
     }
