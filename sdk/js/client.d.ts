@@ -25,6 +25,14 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+/** What a node shows of its system. */
+export interface LiveState {
+  stats: any;
+  queues: any[];
+  nodes: any[];
+  workers: any[];
+}
+
 /** For a task that is named by `key:K`: the queue of the key. */
 export interface KeyOptions extends CallOptions {
   queue?: string;
@@ -342,6 +350,11 @@ export class Client {
   queues(options?: { all?: boolean } & CallOptions): Promise<any[]>;
   nodes(options?: CallOptions): Promise<any[]>;
   workers(options?: CallOptions): Promise<any[]>;
+  /**
+   * The overview as it changes, without an end: each time whole and the newest. After a cut, or a restart of the node, it goes on with
+   * what is true then.
+   */
+  live(options?: CallOptions): AsyncGenerator<LiveState, void, undefined>;
   /** What is wrong, with advice. */
   doctor(options?: CallOptions): Promise<{ severity: string; code: string; sentence: string; advice: string }[]>;
 

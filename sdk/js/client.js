@@ -17,7 +17,7 @@ const {
   OstlerError, Invalid, Unauthorized, Forbidden, NotFound, Conflict, QueueFull, Unreachable,
   TaskFailed, TaskCancelled, NotFinished,
 } = require("./client/errors.js");
-const { follow } = require("./client/events.js");
+const { follow, live } = require("./client/events.js");
 const { Jobs } = require("./client/jobs.js");
 const { submitMany } = require("./client/submitting.js");
 const { asCompleted, ENDED, notFinished, until, waitUntil } = require("./client/waiting.js");
@@ -144,6 +144,10 @@ class Client {
 
   doctor(options) {
     return this.#get("doctor", options);
+  }
+
+  live({ signal } = {}) {
+    return live(this.#connection, { signal });
   }
 
   // ---- act ----

@@ -15,6 +15,8 @@ pub struct SseEvent {
     pub name: Option<String>,
     /// The lines of `data`, joined by line breaks. Bytes that are not UTF-8 become replacement characters.
     pub data: String,
+    /// The field `id`: where a stream that is cut goes on.
+    pub id: Option<String>,
 }
 
 /// The stream has an event that is longer than [`MAX_EVENT_BYTES`]. Nothing more can be read from it.
@@ -30,6 +32,7 @@ pub struct SseParser {
     /// The fields of the event that is not complete yet.
     name: Option<String>,
     data: Option<Vec<u8>>,
+    id: Option<String>,
     /// The last byte was a carriage return: a line feed after it belongs to the same line break.
     after_return: bool,
     has_begun: bool,
@@ -81,10 +84,10 @@ impl SseParser {
             line.drain(..MARK.len());
         }
         if line.is_empty() {
-            let name = self.name.take();
+            let (name, id) = (self.name.take(), self.id.take());
             // Without data there is no event.
             let data = self.data.take()?;
-            return Some(SseEvent { name, data: String::from_utf8_lossy(&data).into_owned() });
+            return Some(SseEvent { name, data: String::from_utf8_lossy(&data).into_owned(), id });
         }
         let (field, value) = match line.iter().position(|byte| *byte == b':') {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
@@ -100,7 +103,8 @@ impl SseParser {
                 None => self.data = Some(value.to_vec()),
             },
             b"event" => self.name = Some(String::from_utf8_lossy(value).into_owned()),
-            // Comments begin with a colon. Ids and reconnection times are of no use for an answer to one request.
+            b"id" => self.id = Some(String::from_utf8_lossy(value).into_owned()),
+            // Comments begin with a colon. Reconnection times are those of the caller.
             _ => {}
         }
         None
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
 
     fn event(name: Option<&str>, data: &str) -> SseEvent {
-        SseEvent { name: name.map(str::to_owned), data: data.to_owned() }
+        SseEvent { name: name.map(str::to_owned), data: data.to_owned(), id: None }
     }
 
     #[test]
@@ -122,6 +126,13 @@ mod tests {
         let stream = "\u{feff}: hello\nevent: a\ndata: one\ndata:two\r\n\r\ndata\r\rid: 7\nretry: 1\n\nevent: b\n\ndata:  x: y\n\n";
         let expected = [event(Some("a"), "one\ntwo"), event(None, ""), event(None, " x: y")];
         assert_eq!(SseParser::default().push(stream.as_bytes()), Ok(expected.to_vec()));
+    }
+
+    #[test]
+    fn an_event_has_its_own_id_and_no_other() {
+        let events = SseParser::default().push(b"id: a-7\ndata: 1\n\ndata: 2\n\nid: a-8\n\ndata: 3\n\n");
+        let ids: Vec<_> = events.expect("short events").into_iter().map(|event| event.id).collect();
+        assert_eq!(ids, [Some("a-7".to_owned()), None, None]);
     }
 
     #[test]

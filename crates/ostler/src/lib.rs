@@ -133,8 +133,8 @@ pub use ostler_store::{KindStats, Stats, Totals, WorkerCounts};
 pub use pool::Pool;
 #[cfg(feature = "connect")]
 pub use remote::{
-    ApiMethod, ApiRequest, BulkAction, DEFAULT_NODE, EventsPage, Follow, LettersPage, RemoteClient,
-    RemoteError, RemoteErrorKind, RemoteJob, TasksPage, connect, filter_input,
+    ApiMethod, ApiRequest, BulkAction, DEFAULT_NODE, EventsPage, Follow, LettersPage, Live, LiveState,
+    RemoteClient, RemoteError, RemoteErrorKind, RemoteJob, TasksPage, connect, filter_input,
 };
 pub use run::AgentRun;
 pub use schedules::Recurrence;

@@ -10,6 +10,8 @@ const { Patience } = require("./patience.js");
 const MAX_SILENCE_MS = 45_000;
 // An event of a node is smaller than a frame of a worker, 16 MiB, even with every character escaped.
 const MAX_EVENT_CHARS = 128 * 1024 * 1024;
+// The parts of the overview; a node may send more.
+const LIVE_SECTIONS = ["stats", "queues", "nodes", "workers"];
 
 // The events of one task, each once, up to its end.
 async function* follow(connection, path, { query, after, signal }) {
@@ -30,6 +32,35 @@ async function* follow(connection, path, { query, after, signal }) {
         if (!(number > last)) continue;
         last = number;
         yield JSON.parse(data);
+      }
+      throw connection.lost();
+    } catch (error) {
+      await patience.after(error, signal);
+    }
+  }
+}
+
+// The overview: its whole newest state, again after each change. After a cut only what has changed meanwhile is sent.
+async function* live(connection, { signal }) {
+  const patience = new Patience();
+  let state = {};
+  let last;
+  for (;;) {
+    try {
+      const headers = { accept: "text/event-stream", ...(last !== undefined && { "last-event-id": last }) };
+      const response = await connection.stream("live", { headers, signal, idleMs: MAX_SILENCE_MS });
+      patience.answered();
+      for await (const { name, id, data } of eventsOf(connection, response, signal)) {
+        patience.answered();
+        if (name === "reset") {
+          // Another start of the node, which sends everything anew.
+          [state, last] = [{}, undefined];
+          continue;
+        }
+        last = id ?? last;
+        if (!LIVE_SECTIONS.includes(name)) continue;
+        state = { ...state, [name]: JSON.parse(data) };
+        if (LIVE_SECTIONS.every((section) => section in state)) yield state;
       }
       throw connection.lost();
     } catch (error) {
@@ -81,4 +112,4 @@ async function* linesOf(connection, response, signal) {
   if (chars > 0) throw connection.lost();
 }
 
-module.exports = { MAX_SILENCE_MS, follow, linesOf };
+module.exports = { MAX_SILENCE_MS, follow, linesOf, live };

@@ -21,6 +21,7 @@ const text: string = await client.result<string>(id, { wait: "1m" });
 const ended: Waited[] = await client.waitMany([id], { timeout: 5000 });
 for await (const { state, output } of client.asCompleted([id])) console.log(state === "completed", output);
 for await (const event of client.follow(id, { after: 3 })) console.log(event.number + 1, event.data.length);
+for await (const { stats, queues } of client.live({ signal: AbortSignal.timeout(1000) })) console.log(stats, queues.length);
 for await (const task of client.tasks({ state: "failed", where: "payload.n=1", oldest: true })) console.log(task.failures);
 // @ts-expect-error: there is no such state
 client.tasks({ state: "done" });

@@ -102,6 +102,32 @@ test("a stream of events goes on after a restart of the node", async () => {
   }
 });
 
+test("the overview goes on after a restart of the node", async () => {
+  const own = await Node.start();
+  const reader = own.client();
+  const queued = async (live, wanted) => {
+    for (;;) {
+      const { value } = await live.next();
+      assert.deepEqual(Object.keys(value).sort(), ["nodes", "queues", "stats", "workers"]);
+      if (value.stats.tasks.queued === wanted) return;
+    }
+  };
+  try {
+    const live = reader.live();
+    await queued(live, 0);
+    await reader.submit(PARKED, "run", null);
+    await queued(live, 1);
+    await own.kill();
+    await own.up();
+    await reader.submit(PARKED, "run", null);
+    await queued(live, 2);
+    await live.return();
+  } finally {
+    await reader.close();
+    await own.close();
+  }
+});
+
 test("a reader that stops early leaves no connection behind", async (t) => {
   const through = proxied(t);
   const { id } = await client.submit("shell", "run", { script: "echo one >&2; sleep 600" });

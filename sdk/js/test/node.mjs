@@ -27,17 +27,23 @@ max_workers = 4
 export class Node {
   static async start({ config = CONFIG, listen = "127.0.0.1:0", more = "", prepare } = {}) {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), "ostler-js-"));
-    fs.writeFileSync(path.join(folder, "ostler.toml"), config + more);
+    // The URL of a store on a server, with a schema for this node.
+    const store = process.env.OSTLER_TEST_STORE;
+    const placed = store === undefined ? config : config.replace(/^store = .*$/m, `store = "${store}"`);
+    fs.writeFileSync(path.join(folder, "ostler.toml"), placed + more);
     prepare?.(folder);
     const node = new Node();
-    Object.assign(node, { folder, listen: listen.replace("FOLDER", folder), tokenFile: path.join(folder, "jobs.db.token") });
+    Object.assign(node, { folder, listen: listen.replace("FOLDER", folder) });
     await node.up();
+    // Beside the store, or in the state folder of the user if the store is on a server.
+    const files = fs.readdirSync(folder, { recursive: true });
+    node.tokenFile = path.join(folder, files.find((name) => name.endsWith(".token")));
     return node;
   }
 
   // Starts the program, and reads its address from the line that says that it is ready.
   async up() {
-    const { OSTLER_TOKEN, OSTLER_SERVER, OSTLER_STORE, OSTLER_LISTEN, ...env } = process.env;
+    const { OSTLER_TOKEN, OSTLER_SERVER, OSTLER_STORE, OSTLER_LISTEN, XDG_STATE_HOME, ...env } = process.env;
     const stdio = ["ignore", "pipe", "pipe"];
     this.process = spawn(PROGRAM, ["up", "--listen", this.listen], { cwd: this.folder, env: { ...env, HOME: this.folder }, stdio });
     this.log = "";

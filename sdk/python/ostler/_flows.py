@@ -43,6 +43,8 @@ JOB_POLL_S = 0.25
 GOOD_STREAM_S = 5.0
 
 ENDED = ("completed", "failed", "cancelled")
+# The parts of the overview; a node may send more.
+LIVE_SECTIONS = frozenset(("stats", "queues", "nodes", "workers"))
 REPEATED_STATUSES = (429, 502, 503, 504)
 
 Time = Union[str, float, timedelta]
@@ -389,6 +391,41 @@ def follow(to: Address, task: TaskName, after: Optional[int], queue: Optional[st
         if cuts >= MAX_SENDS:
             raise unreachable(to, why)
         headers = (("Last-Event-ID", str(last)),)
+        yield Sleep(pause(cuts))
+
+
+def live(to: Address) -> Flow[None]:
+    """The overview: its whole newest state, again after each change. After a cut only what has changed meanwhile is sent."""
+    path = path_of("live")
+    state: dict[str, Any] = {}
+    last, cuts = "", 0
+    while True:
+        headers = (("Last-Event-ID", last),) if last else ()
+        yield from send(to, Request("GET", path, headers=headers, repeatable=True), Open)
+        opened, reader = time.monotonic(), EventReader()
+        why = "the stream was cut"
+        try:
+            while True:
+                piece: bytes = yield Read()
+                if not piece:
+                    break
+                changed = False
+                for event in reader.feed(piece):
+                    if event.name == "reset":
+                        # Another start of the node, which sends everything anew.
+                        state, last = {}, ""
+                        continue
+                    last, cuts = event.id or last, 0
+                    if event.name in LIVE_SECTIONS:
+                        state = {**state, event.name: json.loads(event.data)}
+                        changed = True
+                if changed and len(state) == len(LIVE_SECTIONS):
+                    yield Emit(state)
+        except Lost as lost:
+            why = lost.why
+        cuts = 1 if time.monotonic() - opened >= GOOD_STREAM_S else cuts + 1
+        if cuts >= MAX_SENDS:
+            raise unreachable(to, why)
         yield Sleep(pause(cuts))
 
 

@@ -167,6 +167,9 @@ class AsyncClient:
     async def doctor(self) -> JsonList:
         return await self._run(flows.get(self._to, "doctor"))
 
+    def live(self) -> AsyncIterator[Json]:
+        return self._iterate(flows.live(self._to))
+
     async def request(
         self,
         method: str,

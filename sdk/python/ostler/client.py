@@ -234,6 +234,13 @@ class Client:
         """What is wrong, with advice."""
         return self._run(flows.get(self._to, "doctor"))
 
+    def live(self) -> Iterator[Json]:
+        """The overview as it changes, without an end: ``stats``, ``queues``, ``nodes`` and ``workers``, each time whole and the newest.
+
+        What changes several times a second comes once. After a cut, or a restart of the node, it goes on with what is true then.
+        """
+        return self._iterate(flows.live(self._to))
+
     def request(
         self,
         method: str,

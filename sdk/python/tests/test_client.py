@@ -181,6 +181,31 @@ class Flows(unittest.TestCase):
         with self.assertRaises(clients.Unreachable):
             play(flows.follow(HERE, "t", None, None, False), *[Answer(200, {}, b""), b""] * flows.MAX_SENDS)
 
+    def test_the_overview_is_whole_and_goes_on_after_a_cut_and_after_another_start(self) -> None:
+        def sent(number: str, **sections: int) -> bytes:
+            return "".join(f"id: {number}\nevent: {name}\ndata: {value}\n\n" for name, value in sections.items()).encode()
+
+        opened, reset = Answer(200, {}, b""), b"event: reset\ndata: {}\n\n"
+        all_four = {"stats": 1, "queues": 1, "nodes": 1, "workers": 1}
+        first = [opened, sent("a-1", stats=1, queues=1), sent("a-1", nodes=1, workers=1), sent("a-2", more=1), Lost("cut")]
+        second = [opened, sent("a-3", queues=2), b""]
+        third = [opened, reset + sent("b-1", stats=5), sent("b-1", queues=5, nodes=5, workers=5), b""]
+        steps, emitted, asked = iter([*first, *second, *third, answer(401, told("unauthorized"))]), [], []
+        flow, value, lost = flows.live(HERE), None, None
+        with self.assertRaises(clients.Unauthorized):
+            while True:
+                step = flow.throw(lost) if lost else flow.send(value)
+                value, lost = None, None
+                if isinstance(step, flows.Emit):
+                    emitted.append(step.value)
+                elif not isinstance(step, flows.Sleep):
+                    asked.append(step)
+                    value = next(steps)
+                    value, lost = (None, value) if isinstance(value, Lost) else (value, None)
+        self.assertEqual(emitted, [all_four, {**all_four, "queues": 2}, dict.fromkeys(all_four, 5)])
+        opens = [step.request.headers for step in asked if isinstance(step, flows.Open)]
+        self.assertEqual(opens, [(), (("Last-Event-ID", "a-2"),), (("Last-Event-ID", "a-3"),), (("Last-Event-ID", "b-1"),)])
+
     def test_chunks_are_within_bounds_and_tasks_with_ids_stand_alone(self) -> None:
         large = "x" * (flows.CHUNK_BYTES // 2)
         tasks = [{"payload": large}, {"payload": large}, *[{"id": str(n)} for n in range(flows.CHUNK_TASKS + 1)], {}]

@@ -60,6 +60,7 @@ with Client("unix:api.sock", token_file="jobs.db.token", timeout=5) as client:
     words: int = client.result(task, wait=60)["words"]
     states: list[str] = [end["state"] for end in client.as_completed([task, *many, "key:first"])]
     numbers: list[int] = [event["number"] for event in client.follow(task, after=3)]
+    depths: list[int] = [now["stats"]["tasks"]["queued"] for now in client.live()]
     client.jobs.create("texts", ["a", {"b": 1}], pilot=1)
     client.wait(task, "5m", key=1)  # pyright: ignore[reportCallIssue]
     client.task(5)  # pyright: ignore[reportArgumentType]

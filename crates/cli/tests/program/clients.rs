@@ -3,10 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-#[test]
-fn the_client_in_python_does_the_scenario_and_survives_cuts() {
-    let output = Command::new("python3")
-        .args(["-m", "unittest", "discover", "-s", "tests/client"])
+use crate::ostler::Place;
+
+/// Runs the tests whose file name matches; their nodes have this store on a server, if there is one.
+fn run(pattern: &str, store: Option<&str>) {
+    let mut command = Command::new("python3");
+    if let Some(store) = store {
+        command.env("OSTLER_TEST_STORE", store);
+    }
+    let output = command
+        .args(["-m", "unittest", "discover", "-s", "tests/client", "-p", pattern])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python"))
         .env("OSTLER_PROGRAM", env!("CARGO_BIN_EXE_ostler"))
         .env("PYTHONPATH", ".")
@@ -16,4 +22,14 @@ fn the_client_in_python_does_the_scenario_and_survives_cuts() {
         .expect("python3 runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.trim_end().ends_with("OK"), "not all of them ran:\n{said}");
+}
+
+#[test]
+fn the_client_in_python_does_the_scenario_and_survives_cuts() {
+    run("test*.py", None);
+}
+
+#[test]
+fn the_client_in_python_does_the_scenario_on_a_server() {
+    run("test_scenario.py", Some(Place::on_server().url()));
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::json;
 
 use crate::ostler::{Place, Running};
@@ -73,9 +74,18 @@ fn pass_on(mut client: TcpStream, node: &Path, budget: Option<usize>, cuts: &Ato
 }
 
 struct Behind {
-    _running: Running,
+    running: Running,
     place: Place,
     proxy: CuttingProxy,
+}
+
+fn start(place: &Place) -> Running {
+    let socket = place.folder().join("api.sock");
+    let mut command = place.command(["up", "--listen", &format!("unix:{}", socket.display())]);
+    command.env("OSTLER_TOKEN", TOKEN).env("XDG_STATE_HOME", place.folder());
+    let running = Running::start(command);
+    running.line();
+    running
 }
 
 impl Behind {
@@ -87,12 +97,15 @@ impl Behind {
         );
         // A socket takes any `Host`: requests name the address of the proxy.
         let socket = place.folder().join("api.sock");
-        let mut command = place.command(["up", "--listen", &format!("unix:{}", socket.display())]);
-        command.env("OSTLER_TOKEN", TOKEN).env("XDG_STATE_HOME", place.folder());
-        let running = Running::start(command);
-        running.line();
+        let running = start(&place);
         let proxy = CuttingProxy::before(&socket);
-        Self { _running: running, place, proxy }
+        Self { running, place, proxy }
+    }
+
+    /// The program again, at the same socket.
+    fn restart(&mut self) {
+        self.running.signal(ProcessSignal::KILL);
+        self.running = start(&self.place);
     }
 
     fn client(&self) -> ostler::RemoteClient {
@@ -138,4 +151,34 @@ async fn followed_events_have_no_gap_and_no_doubles_after_cuts() {
     }
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     assert!(lines > 0 && node.proxy.cuts() == 4, "{lines} lines, {} cuts", node.proxy.cuts());
+}
+
+/// The newest overview with so many waiting tasks.
+async fn until_waiting(live: &mut ostler::Live, tasks: u64) -> ostler::LiveState {
+    let seen = async {
+        loop {
+            let now = live.next().await.expect("it goes on");
+            if now.stats.tasks.queued == tasks {
+                return now;
+            }
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, seen).await.expect("it changes")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_goes_on_after_cuts_and_after_a_killed_node() {
+    let mut node = Behind::up();
+    let client = node.client().on("parked");
+    // Within the head, and within a section.
+    node.proxy.cut_after(&[100, 600]);
+    let mut live = client.live();
+    let first = until_waiting(&mut live, 0).await;
+    assert_eq!((first.nodes.len(), node.proxy.cuts()), (1, 2));
+    client.submit("run", &json!(1)).await.expect("it is in");
+    until_waiting(&mut live, 1).await;
+    node.restart();
+    client.submit("run", &json!(2)).await.expect("it is in");
+    let last = until_waiting(&mut live, 2).await;
+    assert_ne!(last.nodes[0].id, first.nodes[0].id, "another start of the node");
 }

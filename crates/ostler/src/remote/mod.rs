@@ -1,7 +1,7 @@
 //! A client of a node, over its HTTP API: the calls of a [`Client`](crate::Client) without the store.
 //!
 //! - [`connect`]: where the node is, and the token (`address.rs`). `exchange.rs`: one request, what is sent again, and the bounds.
-//! - `tasks.rs`, `submit.rs`, `many.rs`: tasks. `events.rs`: their events as they come. `jobs.rs`: jobs. `system.rs`: queues and the rest.
+//! - `tasks.rs`, `submit.rs`, `many.rs`: tasks. `events.rs`: their events as they come. `live.rs`: the overview. `jobs.rs`: jobs. `system.rs`: queues and the rest.
 //!
 //! A call has the name and the arguments that it has on a store. What it returns is a view, the JSON of the API: a node may be newer than
 //! the program, and a view only gains fields.
@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod exchange;
 mod jobs;
+mod live;
 mod many;
 mod submit;
 mod system;
@@ -31,6 +32,7 @@ pub use error::{RemoteError, RemoteErrorKind};
 pub use events::Follow;
 pub use exchange::{ApiMethod, ApiRequest};
 pub use jobs::RemoteJob;
+pub use live::{Live, LiveState};
 pub use many::BulkAction;
 pub use tasks::{EventsPage, LettersPage, TasksPage, filter_input};
 
@@ -97,6 +99,12 @@ impl RemoteClient {
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
+    }
+
+    /// Returns the address of the node, as it was given.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.shared.shown()
     }
 
     /// Returns a new id for a task; see [`Submission::id`](crate::Submission::id).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,9 @@ ROOT = SDK.parent.parent
 SCENARIO: dict[str, Any] = json.loads((SDK.parent / "scenario.json").read_text())
 # How long anything may take before a test gives up. Nothing comes near it, on a busy machine neither.
 MAX_WAIT_S = 60
+# The URL of a store on a server, with a schema; nodes have a file otherwise.
+STORE = os.environ.get("OSTLER_TEST_STORE")
+SCHEMAS = itertools.count(1)
 
 
 def program() -> str:
@@ -33,10 +37,15 @@ class Served:
     def __init__(self, config: Optional[list[str]] = None, listen: Optional[str] = None, folder: Optional[Path] = None) -> None:
         self._own = None if folder else tempfile.TemporaryDirectory(prefix="ostler-")
         self.folder = folder or Path(self._own.name if self._own else "")
-        (self.folder / "ostler.toml").write_text("\n".join(config or SCENARIO["config"]) + "\n")
+        lines = config or SCENARIO["config"]
+        if STORE:
+            # Each node has a schema of its own.
+            lines = [f'store = "{STORE}_{next(SCHEMAS)}"' if line.startswith("store = ") else line for line in lines]
+        (self.folder / "ostler.toml").write_text("\n".join(lines) + "\n")
         self.url = listen or f"unix:{self.folder / 'api.sock'}"
-        self.token_file = self.folder / "jobs.db.token"
         self.process = self.start()
+        # Beside the store, or in the state folder of the user if the store is on a server.
+        (self.token_file,) = self.folder.rglob("*.token")
 
     def start(self) -> "subprocess.Popen[bytes]":
         """Starts the node, and returns when it serves."""

@@ -178,6 +178,32 @@ class WithNode(unittest.TestCase):
 
 
 class WithNodeOfItsOwn(unittest.TestCase):
+    def test_the_overview_goes_on_after_a_killed_node(self) -> None:
+        node = Served()
+        self.addCleanup(node.close)
+
+        def waiting(now: Any) -> int:
+            return int(now["stats"]["tasks"]["queued"])
+
+        with Client(node.url, token_file=node.token_file) as client:
+            live = client.live()
+            first = next(live)
+            self.assertEqual((waiting(first), [one["name"] for one in first["nodes"]]), (0, ["scenario"]))
+            client.submit("parked", "run")
+            self.assertEqual(next(waiting(now) for now in live if waiting(now)), 1)
+            node.stop()
+            node.start()
+            client.submit("parked", "run")
+            self.assertEqual(next(waiting(now) for now in live if waiting(now) != 1), 2)
+
+        async def watch() -> int:
+            async with AsyncClient(node.url, token_file=node.token_file) as client:
+                async for now in client.live():
+                    return waiting(now)
+            raise AssertionError("it has no end")
+
+        self.assertEqual(asyncio.run(watch()), 2)
+
     def test_a_wait_survives_a_killed_node(self) -> None:
         node = Served()
         self.addCleanup(node.close)
