@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ostler::{RemoteError, RemoteErrorKind};
-use ostler_ops::{Missing, OpsError, Refusal as OpsRefusal, Unsuccessful};
+use ostler_ops::{OpsError, Refusal as OpsRefusal};
 use ostler_store::{Error, ErrorKind};
 
 use crate::log::{self, LogLevel};
@@ -96,7 +96,10 @@ pub(crate) fn end(done: anyhow::Result<Code>) -> ExitCode {
 
 /// What to tell the user about an error.
 pub(crate) fn sentence(error: &anyhow::Error) -> String {
-    error.downcast_ref::<OpsError>().map_or_else(|| format!("{error:#}"), explained)
+    if let Some(error) = error.downcast_ref::<OpsError>() {
+        return explained(error);
+    }
+    error.downcast_ref::<RemoteError>().map_or_else(|| format!("{error:#}"), told_by_node)
 }
 
 /// Prints a message to standard error, ignoring write errors; in a node, to its log. Control characters, which users' and tasks'
@@ -131,7 +134,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
             return of_ops(error);
         }
         if let Some(error) = cause.downcast_ref::<RemoteError>() {
-            return of_node(error.kind);
+            return of_node(error);
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return of_store(error.kind());
@@ -141,8 +144,10 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
 }
 
 /// The exit code for an error of a node that was asked over HTTP.
-const fn of_node(kind: RemoteErrorKind) -> Code {
-    match kind {
+fn of_node(error: &RemoteError) -> Code {
+    match error.kind {
+        // Something was tried, and did not work out.
+        RemoteErrorKind::Conflict if error.code == "unsuccessful" => Code::WorkFailed,
         RemoteErrorKind::Invalid | RemoteErrorKind::Conflict => Code::BadInput,
         RemoteErrorKind::NotFound => Code::NotFound,
         RemoteErrorKind::QueueFull => Code::QueueFull,
@@ -170,66 +175,47 @@ const fn of_ops(error: &OpsError) -> Code {
 
 /// The error of a use case in the words of the command line: with its options, and with the command that helps.
 fn explained(error: &OpsError) -> String {
-    let hint = match error {
-        OpsError::Refused(OpsRefusal::Delays) => return "--base must not be longer than --max".to_owned(),
+    match error {
+        OpsError::Refused(OpsRefusal::Delays) => "--base must not be longer than --max".to_owned(),
         OpsError::Refused(OpsRefusal::Size { min, max }) => {
-            return format!("MIN ({min}) must not exceed MAX ({max})");
+            format!("MIN ({min}) must not exceed MAX ({max})")
         }
-        OpsError::Missing(missing) => hint(missing).map(str::to_owned),
-        OpsError::Refused(OpsRefusal::TooManySchedules { .. }) => {
-            Some("to remove one: ostler schedule rm NAME".to_owned())
-        }
-        OpsError::Refused(OpsRefusal::NoPool(_)) => {
-            Some("name a queue that agents serve with --to".to_owned())
-        }
-        OpsError::Refused(OpsRefusal::JobRunning { job, .. }) => {
-            Some(format!("stop it first: ostler job cancel {job}"))
-        }
-        OpsError::Failed(Unsuccessful::NotFinished(id)) => Some(format!("see: ostler show {id}")),
-        OpsError::Failed(Unsuccessful::NoReply { .. }) => Some("see: ostler workers".to_owned()),
-        OpsError::Refused(
-            OpsRefusal::TooManyTasks(_)
-            | OpsRefusal::OtherItems(_)
-            | OpsRefusal::SeveralTasks { .. }
-            | OpsRefusal::Finished { .. }
-            | OpsRefusal::IdTaken { .. }
-            | OpsRefusal::SeveralNodes { .. }
-            | OpsRefusal::SeveralWorkers { .. }
-            | OpsRefusal::SeveralJobs { .. }
-            | OpsRefusal::NothingToApprove(_)
-            | OpsRefusal::NotFinished { .. }
-            | OpsRefusal::NoConversation(_),
-        )
-        | OpsError::Failed(
-            Unsuccessful::WorkerBusy(_)
-            | Unsuccessful::NoneIdle(_)
-            | Unsuccessful::NodeStopping(_)
-            | Unsuccessful::JobHasTasks { .. },
-        )
+        OpsError::Missing(_)
+        | OpsError::Refused(_)
+        | OpsError::Failed(_)
         | OpsError::QueueFull { .. }
-        | OpsError::Store(_) => None,
-    };
-    hint.map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
+        | OpsError::Store(_) => {
+            let about = error.about().unwrap_or_default();
+            hinted(error.to_string(), error.reason(), &about)
+        }
+    }
 }
 
-const fn hint(missing: &Missing) -> Option<&'static str> {
-    match missing {
-        Missing::Key { .. } => Some("use --queue for another queue"),
-        Missing::DeadLetter { .. } => Some("see: ostler show"),
-        Missing::Queue(_) => Some("see: ostler queue ls"),
-        Missing::Subscriber { .. } => Some("see: ostler queue show"),
-        Missing::Node(_) | Missing::Pool(_) => Some("see: ostler nodes"),
-        Missing::Worker(_) | Missing::WorkersOf(_) => Some("see: ostler workers"),
-        Missing::Account(_) => Some("see: ostler account ls"),
-        Missing::Schedule(_) => Some("see: ostler schedule ls"),
-        Missing::Job(_) => Some("see: ostler job ls"),
-        Missing::JobProcess(_) => Some("-j of \"ostler map\" sets it when it runs"),
-        Missing::Task(_)
-        | Missing::Part { .. }
-        | Missing::Dependency(_)
-        | Missing::Removed(_)
-        | Missing::JobRemoved(_) => None,
-    }
+/// The error of a node, with the same hint.
+fn told_by_node(error: &RemoteError) -> String {
+    let word = |name: &str| error.details[name].as_str();
+    hinted(error.to_string(), word("reason"), word("about").unwrap_or_default())
+}
+
+fn hinted(sentence: String, reason: Option<&str>, about: &str) -> String {
+    let hint = match reason.unwrap_or_default() {
+        "no_key" => "use --queue for another queue",
+        "no_dead_letter" => "see: ostler show",
+        "no_queue" => "see: ostler queue ls",
+        "no_subscriber" => "see: ostler queue show",
+        "no_node" | "no_pool" => "see: ostler nodes",
+        "no_worker" | "no_reply" => "see: ostler workers",
+        "no_account" => "see: ostler account ls",
+        "no_schedule" => "see: ostler schedule ls",
+        "no_job" => "see: ostler job ls",
+        "no_job_process" => "-j of \"ostler map\" sets it when it runs",
+        "too_many_schedules" => "to remove one: ostler schedule rm NAME",
+        "pool_gone" => "name a queue that agents serve with --to",
+        "job_running" => return format!("{sentence}; stop it first: ostler job cancel {about}"),
+        "not_finished" => return format!("{sentence}; see: ostler show {about}"),
+        _ => return sentence,
+    };
+    format!("{sentence}; {hint}")
 }
 
 /// The exit code for an error of an open store.
@@ -255,6 +241,7 @@ const fn of_store(kind: ErrorKind) -> Code {
 #[cfg(test)]
 mod tests {
     use ostler_core::{Id, TaskId};
+    use ostler_ops::{Missing, Unsuccessful};
 
     use super::*;
 

@@ -23,6 +23,56 @@ pub enum OpsError {
 }
 
 impl OpsError {
+    /// Why, as a word for programs, which never changes; `None`: the sentence says it all.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing(missing) => Some(missing.reason()),
+            Self::Refused(Refusal::TooManySchedules { .. }) => Some("too_many_schedules"),
+            Self::Refused(Refusal::NoPool(_)) => Some("pool_gone"),
+            Self::Refused(Refusal::JobRunning { .. }) => Some("job_running"),
+            Self::Failed(Unsuccessful::NotFinished(_)) => Some("not_finished"),
+            Self::Failed(Unsuccessful::NoReply { .. }) => Some("no_reply"),
+            Self::Refused(
+                Refusal::TooManyTasks(_)
+                | Refusal::SeveralTasks { .. }
+                | Refusal::Finished { .. }
+                | Refusal::Delays
+                | Refusal::IdTaken { .. }
+                | Refusal::SeveralNodes { .. }
+                | Refusal::SeveralWorkers { .. }
+                | Refusal::SeveralJobs { .. }
+                | Refusal::Size { .. }
+                | Refusal::NothingToApprove(_)
+                | Refusal::OtherItems(_)
+                | Refusal::NotFinished { .. }
+                | Refusal::NoConversation(_),
+            )
+            | Self::Failed(
+                Unsuccessful::WorkerBusy(_)
+                | Unsuccessful::NoneIdle(_)
+                | Unsuccessful::NodeStopping(_)
+                | Unsuccessful::JobHasTasks { .. },
+            )
+            | Self::QueueFull { .. }
+            | Self::Store(_) => None,
+        }
+    }
+
+    /// The id of the task or job that the reason is about.
+    #[must_use]
+    pub fn about(&self) -> Option<String> {
+        match self {
+            Self::Refused(Refusal::JobRunning { job, .. }) => Some(job.to_string()),
+            Self::Failed(Unsuccessful::NotFinished(task)) => Some(task.to_string()),
+            Self::Missing(_)
+            | Self::Refused(_)
+            | Self::Failed(_)
+            | Self::QueueFull { .. }
+            | Self::Store(_) => None,
+        }
+    }
+
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
@@ -72,6 +122,26 @@ pub enum Missing {
     JobRemoved(JobId),
     #[error("no process is running job {0}")]
     JobProcess(JobId),
+}
+
+impl Missing {
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Task(_) | Self::Part { .. } | Self::Dependency(_) | Self::Removed(_) => "no_task",
+            Self::Key { .. } => "no_key",
+            Self::DeadLetter { .. } => "no_dead_letter",
+            Self::Queue(_) => "no_queue",
+            Self::Subscriber { .. } => "no_subscriber",
+            Self::Node(_) => "no_node",
+            Self::Pool(_) => "no_pool",
+            Self::Worker(_) | Self::WorkersOf(_) => "no_worker",
+            Self::Account(_) => "no_account",
+            Self::Schedule(_) => "no_schedule",
+            Self::Job(_) => "no_job",
+            Self::JobRemoved(_) => "job_removed",
+            Self::JobProcess(_) => "no_job_process",
+        }
+    }
 }
 
 /// A request that cannot be granted as it is.

@@ -16,8 +16,8 @@ pub(crate) fn queues(node: &NodeRecord) -> BTreeSet<String> {
 }
 
 /// The limits of a queue that a node has brought.
-pub(crate) fn limits(node: &NodeRecord, queue: &str) -> Vec<&'static str> {
+pub(crate) fn limits(node: &NodeRecord, queue: &str) -> Vec<String> {
     let settings = read(node);
     let has = |limit: &&str| settings.get(queue).is_some_and(|brought| brought.get(limit).is_some());
-    LIMIT_SETTINGS.into_iter().filter(has).collect()
+    LIMIT_SETTINGS.into_iter().filter(has).map(str::to_owned).collect()
 }

@@ -10,7 +10,7 @@ use ostler_store::views::Liveness;
 use ostler_store::{Bounds, Store};
 use ostler_wire::action::QueueActionView;
 use ostler_wire::limit_syntax::{NONE, Wish};
-use ostler_wire::limits::{BreakerView, QueueView};
+use ostler_wire::limits::{BreakerView, BroughtLimits, LimitsSet, QueueView};
 
 use crate::error::{Missing, OpsError};
 use crate::overview::Overview;
@@ -46,21 +46,6 @@ pub async fn resume(store: &dyn Store, queue: &str) -> Result<(QueueActionView, 
         }
     };
     Ok((QueueActionView::new(queue, None), lift))
-}
-
-/// A queue whose limits were changed.
-#[derive(Clone, Debug)]
-pub struct LimitsSet {
-    pub view: QueueView,
-    /// A live node whose config has limits for the queue too: they replace these when a node starts with it.
-    pub brought: Option<BroughtLimits>,
-}
-
-/// Limits of a queue in the config of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BroughtLimits {
-    pub node: String,
-    pub limits: Vec<&'static str>,
 }
 
 /// Limits to change, as a user wishes them. Those that are not mentioned do not change.

@@ -86,7 +86,11 @@ impl From<ostler_store::Error> for RequestError {
 impl From<OpsError> for RequestError {
     fn from(error: OpsError) -> Self {
         let message = error.to_string();
-        match &error {
+        let details = error.reason().map_or(Value::Null, |reason| match error.about() {
+            Some(about) => json!({ "reason": reason, "about": about }),
+            None => json!({ "reason": reason }),
+        });
+        let answer = match &error {
             OpsError::Missing(_) => Self::not_found(message),
             OpsError::Refused(Refusal::IdTaken { .. }) => Self::conflict("id_taken", message),
             OpsError::Refused(
@@ -133,7 +137,8 @@ impl From<OpsError> for RequestError {
                     Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", message)
                 }
             },
-        }
+        };
+        if answer.details.is_null() { Self { details, ..answer } } else { answer }
     }
 }
 

@@ -322,7 +322,7 @@ pub static OPERATIONS: &[Operation] = &[
     // ---- queues ----
     Operation::look("queues.list", "/api/v1/queues", "Queues, with what throttles them", "ostler queue ls", Json(schema::<Vec<w::limits::QueueView>>), run!(queues::list)).query(schema::<system::AllQuery>),
     Operation::look("queues.show", "/api/v1/queues/{queue}", "One queue", "ostler queue show QUEUE", Json(schema::<w::limits::QueueView>), run!(queues::show)),
-    Operation::change("queues.set", "/api/v1/queues/{queue}", "Changes limits and budgets of a queue", "ostler queue set QUEUE", Json(schema::<w::limits::QueueView>), run!(queues::set)).body(schema::<w::input::QueueSetInput>).by(Put),
+    Operation::change("queues.set", "/api/v1/queues/{queue}", "Changes limits and budgets of a queue", "ostler queue set QUEUE", Json(schema::<w::limits::LimitsSet>), run!(queues::set)).body(schema::<w::input::QueueSetInput>).by(Put),
     Operation::change("queues.pause", "/api/v1/queues/{queue}/pause", "Starts nothing of a queue until it is resumed", "ostler pause QUEUE", Json(schema::<w::action::QueueActionView>), run!(queues::pause)).body(schema::<queues::ReasonInput>),
     Operation::change("queues.resume", "/api/v1/queues/{queue}/resume", "Resumes a queue", "ostler resume QUEUE", Json(schema::<w::action::QueueActionView>), run!(queues::resume)),
     Operation::change("queues.release", "/api/v1/queues/{queue}/release", "Ends a hold after \"too many requests\"", "ostler queue release QUEUE", Json(schema::<w::limits::QueueView>), run!(queues::release)).body(schema::<queues::KeyInput>),

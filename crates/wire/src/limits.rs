@@ -63,6 +63,24 @@ pub struct QueueView {
     pub pool: Option<String>,
 }
 
+/// A queue whose limits were changed.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LimitsSet {
+    #[serde(flatten)]
+    pub view: QueueView,
+    /// A live node whose config has limits for the queue too: they replace these when a node starts with it.
+    pub brought: Option<BroughtLimits>,
+}
+
+/// Limits of a queue in the config of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BroughtLimits {
+    pub node: String,
+    pub limits: Vec<String>,
+}
+
 impl QueueView {
     /// Builds the views of all queues.
     #[must_use]

@@ -173,8 +173,7 @@ impl From<&ScheduleRecord> for ScheduleView {
 }
 
 /// `active`, `paused`, or `over` when no run is left.
-#[must_use]
-pub fn schedule_state(record: &ScheduleRecord) -> &'static str {
+fn schedule_state(record: &ScheduleRecord) -> &'static str {
     match (record.activity, record.schedule.next_at) {
         (_, None) => "over",
         (Activity::Active, Some(_)) => "active",

@@ -31,20 +31,24 @@ pub(super) async fn run(console: &Console, command: AccountCommand) -> anyhow::R
         }
         AccountCommand::Release { name } => {
             let (view, lift) = accounts::release(store, &name).await?;
-            console.out.answer(&view, |_| {
-                let how = match lift {
-                    Lift::Lifted => "is no longer on hold",
-                    Lift::NotNeeded => "was not on hold",
-                };
-                format!("{} {how}\n", visible(&name))
-            })?;
-            Ok(Code::Done)
+            released(console, &view, lift)
         }
         AccountCommand::Cap { name, most } => tell(console, &accounts::cap(store, &name, most.0).await?),
     }
 }
 
-fn tell(console: &Console, view: &AccountView) -> anyhow::Result<Code> {
+pub(super) fn released(console: &Console, view: &AccountView, lift: Lift) -> anyhow::Result<Code> {
+    console.out.answer(view, |_| {
+        let how = match lift {
+            Lift::Lifted => "is no longer on hold",
+            Lift::NotNeeded => "was not on hold",
+        };
+        format!("{} {how}\n", visible(&view.account))
+    })?;
+    Ok(Code::Done)
+}
+
+pub(super) fn tell(console: &Console, view: &AccountView) -> anyhow::Result<Code> {
     console.out.answer(view, |_| print::account(view, SystemClock.now()))?;
     Ok(Code::Done)
 }

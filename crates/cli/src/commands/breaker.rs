@@ -11,21 +11,26 @@ use crate::print;
 use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::Result<Code> {
-    let request = match command {
-        BreakerCommand::Ls => return list(console).await,
-        BreakerCommand::Open { queue, key, span } => {
-            BreakerRequest { queue, key, position: BreakerPosition::Open(span) }
-        }
-        BreakerCommand::Reset { queue, key } => {
-            BreakerRequest { queue, key, position: BreakerPosition::Reset }
-        }
-    };
+    let Some(request) = request(command) else { return list(console).await };
     let place = console.place()?;
     request.check(place.bounds(), SystemClock.now())?;
     let store = place.open(IfMissing::Refuse).await?;
     let view = set_breaker(store.as_ref(), &request).await?;
     console.out.answer(&view, |_| print::breaker(&view, SystemClock.now()))?;
     Ok(Code::Done)
+}
+
+/// What the command does to a breaker; `None`: it lists them.
+pub(super) fn request(command: BreakerCommand) -> Option<BreakerRequest> {
+    match command {
+        BreakerCommand::Ls => None,
+        BreakerCommand::Open { queue, key, span } => {
+            Some(BreakerRequest { queue, key, position: BreakerPosition::Open(span) })
+        }
+        BreakerCommand::Reset { queue, key } => {
+            Some(BreakerRequest { queue, key, position: BreakerPosition::Reset })
+        }
+    }
 }
 
 async fn list(console: &Console) -> anyhow::Result<Code> {

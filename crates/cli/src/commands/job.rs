@@ -2,7 +2,7 @@
 
 use ostler_core::JobId;
 use ostler_ops::jobs::plan::add;
-use ostler_ops::jobs::{self, JobRunner, manage, pilot};
+use ostler_ops::jobs::{self, JobRunner, JobSpec, manage, pilot};
 use ostler_store::Store;
 use ostler_store::calls::StepsOnReplay;
 use ostler_wire::job::{JobAction, JobActionView};
@@ -12,6 +12,7 @@ use crate::args::JobCommand;
 use crate::exit::{Code, say};
 use crate::map::plan;
 use crate::map::results::{Form, print as print_results};
+use crate::map::source::ItemUse;
 use crate::print::{self, visible};
 use crate::store_location::IfMissing;
 
@@ -41,7 +42,9 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
         JobCommand::Reject(name) => done(console, &pilot::reject(store, &name.job).await?)?,
         JobCommand::Add { job: name, csv, jsonl, items } => {
             let record = jobs::find(store, &name.job).await?;
-            let items = plan::read_more(items, csv, jsonl, &record)?;
+            let of_pool = JobSpec::of(&record).is_some_and(|spec| spec.pool.is_some());
+            let used = if of_pool { ItemUse::Payload } else { ItemUse::Argument };
+            let items = plan::read_more(items, csv, jsonl, used)?;
             let plan = plan::more(&record, items, place.bounds().payload_bytes)?;
             let id = record.job.id;
             let added = add(store, &plan, id).await?;

@@ -3,7 +3,7 @@
 use ostler_ops::overview::{JobQueues, Overview};
 use ostler_ops::queues::{self, Lift};
 use ostler_store::{Clock as _, SystemClock};
-use ostler_wire::limits::QueueView;
+use ostler_wire::limits::{LimitsSet, QueueView};
 
 use super::Console;
 use crate::args::{QueueCommand, Set};
@@ -49,24 +49,32 @@ async fn change(console: &Console, set: Set) -> anyhow::Result<Code> {
     place.bounds().check_changes(&queue, &queues::by_hand(changes(None)?))?;
     let store = place.open(IfMissing::Make).await?;
     let changes = changes(store.queue_settings(&queue).await?.budget)?;
-    let changed = queues::set_limits(store.as_ref(), &queue, changes).await?;
-    if let Some(brought) = changed.brought {
+    changed(console, &queues::set_limits(store.as_ref(), &queue, changes).await?)
+}
+
+/// Tells the new limits, and whose config will replace them.
+pub(super) fn changed(console: &Console, changed: &LimitsSet) -> anyhow::Result<Code> {
+    let view = &changed.view;
+    if let Some(brought) = &changed.brought {
         say(&format!(
             "applied; the config of node \"{}\" sets limits for {} too ({}), which replace these when a node \
              starts with it",
             visible(&brought.node),
-            visible(&queue),
+            visible(&view.queue),
             brought.limits.join(", ")
         ));
     }
-    tell(console, &changed.view)
+    tell(console, view)
 }
 
 async fn unsubscribe(console: &Console, queue: &str, subscriber: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let view = queues::unsubscribe(store.as_ref(), queue, subscriber).await?;
-    console.out.answer(&view, |_| {
-        format!("{} is no longer a subscriber of {}\n", visible(subscriber), visible(queue))
+    unsubscribed(console, &queues::unsubscribe(store.as_ref(), queue, subscriber).await?, subscriber)
+}
+
+pub(super) fn unsubscribed(console: &Console, view: &QueueView, subscriber: &str) -> anyhow::Result<Code> {
+    console.out.answer(view, |_| {
+        format!("{} is no longer a subscriber of {}\n", visible(subscriber), visible(&view.queue))
     })?;
     Ok(Code::Done)
 }
@@ -76,9 +84,18 @@ async fn release(console: &Console, queue: &str, key: Option<&str>) -> anyhow::R
     place.bounds().check_changes(queue, &[queues::release_change(key)])?;
     let store = place.open(IfMissing::Refuse).await?;
     let (view, lift) = queues::release(store.as_ref(), queue, key).await?;
-    console.out.answer(&view, |_| {
-        let whose =
-            key.map_or_else(|| visible(queue), |key| format!("{} of {}", visible(key), visible(queue)));
+    released(console, &view, key, lift)
+}
+
+pub(super) fn released(
+    console: &Console,
+    view: &QueueView,
+    key: Option<&str>,
+    lift: Lift,
+) -> anyhow::Result<Code> {
+    console.out.answer(view, |_| {
+        let queue = visible(&view.queue);
+        let whose = key.map_or_else(|| queue.clone(), |key| format!("{} of {queue}", visible(key)));
         let how = match lift {
             Lift::Lifted => "is no longer on hold",
             Lift::NotNeeded => "was not on hold",

@@ -9,15 +9,22 @@ use crate::exit::Code;
 use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, whom: Recycle) -> anyhow::Result<Code> {
-    let request = match (whom.worker, whom.any, whom.all) {
+    let store = console.place()?.open(IfMissing::Refuse).await?;
+    told(console, &recycle(store.as_ref(), &request(whom)).await?)
+}
+
+/// The workers that the options name.
+pub(super) fn request(whom: Recycle) -> WorkersToRecycle {
+    match (whom.worker, whom.any, whom.all) {
         (Some(worker), _, _) => WorkersToRecycle::Worker(worker),
         (None, Some(pool), _) => WorkersToRecycle::Any(pool),
         (None, None, Some(pool)) => WorkersToRecycle::All(pool),
         (None, None, None) => unreachable!("clap requires one of the three"),
-    };
-    let store = console.place()?.open(IfMissing::Refuse).await?;
-    let done = recycle(store.as_ref(), &request).await?;
-    console.out.answer(&done, |_| sentences(&done))?;
+    }
+}
+
+pub(super) fn told(console: &Console, done: &RecycledView) -> anyhow::Result<Code> {
+    console.out.answer(done, |_| sentences(done))?;
     Ok(if done.recycled.is_empty() { Code::WorkFailed } else { Code::Done })
 }
 

@@ -3,9 +3,9 @@
 use ostler_core::Overrides;
 use ostler_ops::schedules;
 use ostler_runtime::{PlannedSchedule, ScheduleSpec, local_timezone};
-use ostler_store::schedules::{Activity, ScheduleRecord, TaskTemplate};
-use ostler_store::{Clock as _, SystemClock};
-use ostler_wire::schedule::ScheduleView;
+use ostler_store::schedules::{Activity, TaskTemplate};
+use ostler_store::{Bounds, Clock as _, SystemClock};
+use ostler_wire::schedule::{ScheduleActionView, ScheduleView};
 
 use super::{Console, payload};
 use crate::args::{AddSchedule, ScheduleCommand};
@@ -35,14 +35,21 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 
 async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let record = schedules::find(store.as_ref(), name).await?;
-    let detail = schedules::detail(&record);
-    console.out.answer(&detail, |_| print::schedule(&record, &detail.upcoming, SystemClock.now()))?;
+    let detail = schedules::detail(&schedules::find(store.as_ref(), name).await?);
+    console.out.answer(&detail, |_| print::schedule(&detail, SystemClock.now()))?;
     Ok(Code::Done)
 }
 
 async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let place = console.place()?;
+    let plan = plan(add, place.bounds()).await?;
+    let store = place.open(IfMissing::Make).await?;
+    let (answer, record) = schedules::put(store.as_ref(), &plan).await?;
+    added(console, &answer, record.activity)
+}
+
+/// The schedule that the options describe, checked without a store: a refused schedule creates none.
+pub(super) async fn plan(add: AddSchedule, bounds: Bounds) -> anyhow::Result<PlannedSchedule> {
     let times = match (&add.times.cron, add.times.every, add.times.at) {
         (Some(line), _, _) => ScheduleSpec::cron(line, &add.timezone.unwrap_or_else(local)),
         (None, Some(step), _) => ScheduleSpec::every(step),
@@ -51,7 +58,7 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     };
     let times = times.map_err(|error| refused(Code::BadInput, error.to_string()))?;
     let payload = match add.payload {
-        Some(given) => payload::read(given, place.bounds()).await?,
+        Some(given) => payload::read(given, bounds).await?,
         None => "null".to_owned(),
     };
     let task = TaskTemplate {
@@ -62,21 +69,26 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
         overrides: Overrides { attempts: add.attempts, timeout: add.timeout, ..Overrides::NONE },
     };
     let plan = PlannedSchedule { name: add.name, times, overlap: add.overlap, missed: add.missed, task };
-    // Checked before the store is opened: a refused schedule creates no store.
     schedules::check(&plan, SystemClock.now())?;
-    let store = place.open(IfMissing::Make).await?;
-    let (answer, record) = schedules::put(store.as_ref(), &plan).await?;
-    console.out.answer(&answer, |_| {
+    Ok(plan)
+}
+
+pub(super) fn added(
+    console: &Console,
+    answer: &ScheduleActionView,
+    activity: Activity,
+) -> anyhow::Result<Code> {
+    console.out.answer(answer, |_| {
         let (name, result) = (visible(&answer.schedule), answer.result.name());
-        match (answer.next_at, &record) {
+        match (answer.next_at, activity) {
             (Some(next), _) => {
                 let zone = answer.timezone.as_ref().map(|zone| format!(" (time zone: {zone})"));
                 format!("{name} is {result}; next run: {next}{}\n", zone.unwrap_or_default())
             }
-            (None, ScheduleRecord { activity: Activity::Paused, .. }) => {
+            (None, Activity::Paused) => {
                 format!("{name} is {result} and paused; to resume it: ostler schedule resume {name}\n")
             }
-            (None, ScheduleRecord { activity: Activity::Active, .. }) => {
+            (None, Activity::Active) => {
                 format!(
                     "{name} is {result}, but its time has passed; choose another time, or remove it first\n"
                 )
@@ -93,19 +105,29 @@ fn local() -> String {
 
 async fn remove(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let answer = schedules::remove(store.as_ref(), name).await?;
-    console.out.answer(&answer, |_| format!("{} is removed\n", visible(name)))?;
+    removed(console, &schedules::remove(store.as_ref(), name).await?)
+}
+
+pub(super) fn removed(console: &Console, answer: &ScheduleActionView) -> anyhow::Result<Code> {
+    console.out.answer(answer, |_| format!("{} is removed\n", visible(&answer.schedule)))?;
     Ok(Code::Done)
 }
 
 async fn set(console: &Console, name: &str, activity: Activity) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let answer = schedules::set(store.as_ref(), name, activity).await?;
-    let shown = visible(name);
+    is_set(console, &schedules::set(store.as_ref(), name, activity).await?, activity)
+}
+
+pub(super) fn is_set(
+    console: &Console,
+    answer: &ScheduleActionView,
+    activity: Activity,
+) -> anyhow::Result<Code> {
+    let shown = visible(&answer.schedule);
     let more = match activity {
         Activity::Paused => format!("; to resume it: ostler schedule resume {shown}"),
         Activity::Active => String::new(),
     };
-    console.out.answer(&answer, |_| format!("{shown} is {}{more}\n", answer.result.name()))?;
+    console.out.answer(answer, |_| format!("{shown} is {}{more}\n", answer.result.name()))?;
     Ok(Code::Done)
 }

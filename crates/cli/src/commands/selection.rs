@@ -8,7 +8,7 @@ use ostler_core::StateName;
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::{SelectedBy, Selector};
 use ostler_store::Store;
-use ostler_wire::action::{ActionResult, ActionView, BulkProgress};
+use ostler_wire::action::{ActionResult, ActionView, BulkProgress, BulkState};
 
 use super::{Console, task_name};
 use crate::args::Select;
@@ -39,16 +39,23 @@ impl Chosen {
         &self.selector
     }
 
-    /// Asks before a filter acts, unless `--yes` was given.
-    pub(super) async fn ask(&self, verb: &'static str, tasks: usize) -> anyhow::Result<Approval> {
+    /// Asks before a filter acts, unless `--yes` was given or no task matches. Returns how the command ends if the user declines.
+    pub(super) async fn declined(&self, verb: &'static str, tasks: usize) -> anyhow::Result<Option<Code>> {
         let mut operator = Terminal { verb, asks: self.asks, fault: None };
         if let Asks::First = self.asks
             && !can_ask()
         {
             return Err(cannot_ask(verb));
         }
-        let answer = operator.approve(tasks).await;
-        operator.fault.map_or(Ok(answer), |fault| Err(fault.into()))
+        let answer = if tasks == 0 { Approval::GoOn } else { operator.approve(tasks).await };
+        operator.fault.map_or(Ok(()), Err)?;
+        match answer {
+            Approval::GoOn => Ok(None),
+            Approval::Stop => {
+                say("nothing was done");
+                Ok(Some(Code::Done))
+            }
+        }
     }
 
     /// Whether a single task was named.
@@ -139,11 +146,15 @@ fn ask(question: &str) -> io::Result<Approval> {
 
 /// Reports what a node did to all tasks that match. It counts, and does not name them.
 pub(super) fn report_sum(console: &Console, done: &BulkProgress) -> anyhow::Result<Code> {
-    match console.out.format() {
-        Format::Json => console.out.json(done)?,
-        Format::People => console.out.line(&summed(&done.results))?,
+    console.out.line(&summed(&done.results))?;
+    match done.state {
+        BulkState::Done | BulkState::Running => Ok(Code::Done),
+        BulkState::Stopped => Err(refused(Code::WorkFailed, "the action was stopped before it was done")),
+        BulkState::Failed => {
+            let why = done.error.as_deref().unwrap_or("the node does not say why");
+            Err(refused(Code::Store, format!("the action is not done: {why}")))
+        }
     }
-    Ok(Code::Done)
 }
 
 /// Reports what was done.

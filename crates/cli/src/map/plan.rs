@@ -102,7 +102,7 @@ pub(crate) fn read_more(
     words: Vec<OsString>,
     csv: Option<PathBuf>,
     jsonl: Option<PathBuf>,
-    record: &JobRecord,
+    used: ItemUse,
 ) -> anyhow::Result<Items> {
     let source = match (csv, jsonl) {
         (Some(file), _) => ItemSource::Csv(file),
@@ -110,8 +110,6 @@ pub(crate) fn read_more(
         (None, None) if words.is_empty() => ItemSource::Lines,
         (None, None) => ItemSource::Words(words.into_iter().map(OsString::into_vec).collect()),
     };
-    let of_pool = JobSpec::of(record).is_some_and(|spec| spec.pool.is_some());
-    let used = if of_pool { ItemUse::Payload } else { ItemUse::Argument };
     source.read(used, stdin).map_err(|error| refused(Code::BadInput, error.to_string()))
 }
 

@@ -1,11 +1,10 @@
 //! Schedules, for people.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use ostler_core::Timestamp;
-use ostler_runtime::ScheduleSpec;
-use ostler_store::schedules::ScheduleRecord;
-use ostler_wire::schedule::{RecurrenceView, ScheduleView, schedule_state};
+use ostler_wire::schedule::{RecurrenceView, ScheduleDetail, ScheduleView};
 use ostler_wire::time::TimeView;
 
 use super::Looks;
@@ -41,7 +40,7 @@ fn shown_times(when: &RecurrenceView) -> String {
     match (&when.cron, when.every_ms, when.at) {
         (Some(line), _, _) => format!("{line} {}", when.timezone.as_deref().unwrap_or_default()),
         (None, Some(step), _) => {
-            format!("every {}", duration::show(std::time::Duration::from_millis(step.unsigned_abs())))
+            format!("every {}", duration::show(Duration::from_millis(step.unsigned_abs())))
         }
         (None, None, Some(moment)) => format!("at {moment}"),
         // Another version may have written it.
@@ -49,43 +48,33 @@ fn shown_times(when: &RecurrenceView) -> String {
     }
 }
 
-pub(crate) fn schedule(record: &ScheduleRecord, upcoming: &[TimeView], now: Timestamp) -> String {
-    let schedule = &record.schedule;
-    let at = |moment: Timestamp| format!("{} ({})", TimeView::from(moment), when::from(now, moment));
+pub(crate) fn schedule(detail: &ScheduleDetail, now: Timestamp) -> String {
+    let ScheduleDetail { schedule, upcoming } = detail;
+    let at = |moment: TimeView| format!("{moment} ({})", when::from(now, moment.timestamp()));
     let task = &schedule.task;
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("name", Some(schedule.name.clone())),
-        ("state", Some(schedule_state(record).to_owned())),
-        ("when", Some(times(&schedule.spec))),
-        ("overlap", Some(schedule.overlap.name().to_owned())),
-        ("missed", Some(schedule.missed.name().to_owned())),
+        ("state", Some(schedule.state.to_owned())),
+        ("when", Some(shown_times(&schedule.when))),
+        ("overlap", Some(schedule.overlap.to_owned())),
+        ("missed", Some(schedule.missed.to_owned())),
     ];
     let names = std::iter::once("next").chain(std::iter::repeat("then"));
-    lines.extend(names.zip(upcoming).map(|(name, moment)| (name, Some(at(moment.timestamp())))));
+    lines.extend(names.zip(upcoming).map(|(name, moment)| (name, Some(at(*moment)))));
+    let timeout = task.timeout_ms.map(|timeout| Duration::from_millis(timeout.unsigned_abs()));
     lines.extend([
-        ("last", record.last_at.map(at)),
-        ("last task", record.last_task.map(|id| id.to_string())),
+        ("last", schedule.last_at.map(at)),
+        ("last task", schedule.last_task.clone()),
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
-        ("priority", Some(task.priority.points().to_string())),
-        ("attempts", task.overrides.attempts.map(|attempts| attempts.to_string())),
-        ("timeout", task.overrides.timeout.map(when::long)),
-        ("payload", Some(task.payload.clone())),
+        ("priority", Some(task.priority.to_string())),
+        ("attempts", task.attempts.map(|attempts| attempts.to_string())),
+        ("timeout", timeout.map(when::long)),
+        ("payload", Some(task.payload.as_str().to_owned())),
     ]);
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         let _ = writeln!(text, "{name:<13} {}", visible(&value));
     }
     text
-}
-
-/// The recurrence as users write it.
-fn times(spec: &str) -> String {
-    match ScheduleSpec::parse(spec) {
-        Ok(ScheduleSpec::Cron(line)) => format!("{} {}", line.line(), line.timezone()),
-        Ok(ScheduleSpec::Every(step)) => format!("every {}", duration::show(step.length())),
-        Ok(ScheduleSpec::At(moment)) => format!("at {}", TimeView::from(moment)),
-        // Another version may have written it.
-        Err(_) => spec.to_owned(),
-    }
 }

@@ -170,6 +170,11 @@ pub(crate) fn login_address(
 ) -> String {
     let root = public_url
         .map_or_else(|| format!("http://{address}{base_path}"), |url| url.trim_end_matches('/').to_owned());
+    login_link(&root, task, text)
+}
+
+/// The same at the root of the pages.
+pub(crate) fn login_link(root: &str, task: Option<TaskId>, text: &str) -> String {
     let to = task.map(|task| format!("?to=tasks/{task}")).unwrap_or_default();
     format!("{root}/login{to}#{text}")
 }

@@ -39,7 +39,7 @@ use crate::leftovers::{Leftovers, mark_of};
 use crate::log;
 use crate::map::serve::JobServer;
 use crate::store_location::{StoreLocation, refusal};
-pub(crate) use api::{ApiAddress, api_token, beside, login_address, token_file};
+pub(crate) use api::{ApiAddress, api_token, beside, login_address, login_link, token_file};
 use api::{ApiService, ApiStart};
 pub(crate) use descriptors::make_room;
 pub(crate) use hosts::host_functions;

@@ -1,13 +1,15 @@
 //! `--server`: the same output and exit codes as on the store, and commands that need the store itself.
 
+use std::cell::RefCell;
 use std::net::TcpListener;
 
 use serde_json::Value;
 
 use crate::ostler::{Place, Ran, Running, ran};
+use crate::workers::{WORKER, until};
 
 const TOKEN: &str = "the-token-of-this-test";
-const CONFIG: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\nretry = { attempts = 1 }\n";
+const CONFIG: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\nretry = { attempts = 1 }\naccount = \"claude\"\n[account.claude]\nconcurrency = 3\n";
 
 struct Node {
     _running: Running,
@@ -17,7 +19,11 @@ struct Node {
 
 impl Node {
     fn up(place: Place) -> Self {
-        place.write("ostler.toml", CONFIG);
+        Self::up_with(place, CONFIG)
+    }
+
+    fn up_with(place: Place, config: &str) -> Self {
+        place.write("ostler.toml", config);
         let mut command = place.command(["up", "--listen", "127.0.0.1:0"]);
         command.env("OSTLER_TOKEN", TOKEN).env("XDG_STATE_HOME", place.folder());
         let running = Running::start(command);
@@ -61,6 +67,17 @@ impl Node {
             here = again;
         }
         panic!("the answer of {words:?} changes at every call");
+    }
+
+    /// A change that may be repeated: at the node it is reported as it is when it is repeated on the store.
+    fn assert_reported_alike(&self, words: &[&str]) {
+        self.place.run(words);
+        let (here, there) = (self.place.run(words), self.ask(words));
+        assert_eq!(
+            (here.code, timeless(&here.out), here.err),
+            (there.code, timeless(&there.out), there.err),
+            "ostler {words:?}"
+        );
     }
 }
 
@@ -193,4 +210,182 @@ fn exit_codes_are_those_of_a_store() {
         node.ask(words).is_refused(2, "this command has no --server");
     }
     node.ask(&["ls", "--store", "x.db"]).is_refused(2, "--server");
+}
+
+fn changes_alike(place: Place) {
+    let node = Node::up(place);
+    let (good, bad) = with_tasks(&node);
+    node.place.done(["submit", "later", "run", "--in", "1h", "--limit-key", "acme"]);
+    node.place
+        .done(["map", "--detach", "--pool", "shell", "--kind", "run", "--name", "letters", ":::", "true"]);
+    // A payload of the pool is a script, and that of an item is none: it fails.
+    let has_failed = || (node.place.json(["job", "show", "letters"])["state"] == "failed").then_some(());
+    until("the item fails", has_failed);
+    let retried = node.done(&["job", "retry-failed", "letters", "--from-scratch"]);
+    assert!(retried.starts_with("retried: 1 task of "), "{retried}");
+    until("it fails again", has_failed);
+    // Then the node lets go of it.
+    let resize = ["job", "set", "letters", "--concurrency", "2"];
+    until("no process runs it", || (node.place.run(resize).code == Some(4)).then_some(()));
+    for words in [
+        &[
+            "queue",
+            "set",
+            "parked",
+            "--rate",
+            "60/m",
+            "--concurrency",
+            "3",
+            "--budget",
+            "$5",
+            "--key",
+            "payload.a",
+        ][..],
+        &[
+            "queue",
+            "set",
+            "parked",
+            "--rate",
+            "none",
+            "--budget",
+            "none",
+            "--priority",
+            "strict",
+            "--key-until",
+            "end",
+        ],
+        &["queue", "set", "shell", "--breaker", "failures=5,reset=5m"],
+        &["queue", "set", "parked"],
+        &["queue", "set", "parked", "--reserve", "1"],
+        &["queue", "release", "parked"],
+        &["queue", "release", "later", "--key", "acme"],
+        &["queue", "release", "absent"],
+        &["queue", "unsubscribe", "parked", "absent"],
+        &["breaker", "open", "parked"],
+        &["breaker", "reset", "parked"],
+        &["breaker", "open", "later", "--key", "acme"],
+        &["breaker", "open", "absent"],
+        &["account", "hold", "claude", "--reason", "by a test"],
+        &["account", "cap", "claude", "4"],
+        &["account", "cap", "claude", "none"],
+        &["account", "release", "claude"],
+        &["account", "show", "absent"],
+        &[
+            "schedule",
+            "add",
+            "nightly",
+            "parked",
+            "run",
+            "--cron",
+            "0 3 * * *",
+            "--timezone",
+            "Europe/Berlin",
+        ],
+        &["schedule", "pause", "nightly"],
+        &["schedule", "add", "nightly", "parked", "run", "--every", "5h", "--payload", "{\"a\":1.10}"],
+        &["schedule", "show", "nightly"],
+        &["schedule", "resume", "nightly"],
+        &["schedule", "rm", "nightly"],
+        &["schedule", "add", "never", "parked", "run", "--cron", "x"],
+        &["resize", "shell", "2", "5"],
+        &["resize", "shell", "5", "2"],
+        &["resize", "absent", "1"],
+        &["recycle", "absent"],
+        &["recycle", "--any", "absent"],
+        &["drain", "absent"],
+        &["resume", "--node", "absent"],
+        &["continue", &good, "--prompt", "more"],
+        &["continue", &good, "--prompt", " "],
+        &["job", "set", "letters", "--concurrency", "2"],
+        &["job", "add", "letters", "true"],
+        &["job", "add", "absent", "true"],
+        &["job", "approve", "letters"],
+        &["show", "key:absent"],
+        &["show", "zzzz"],
+        &["dead", "show", &good],
+        &["queue", "show", "absent"],
+        &["amend", &bad, "--base", "5s", "--max", "1s"],
+    ] {
+        node.assert_reported_alike(words);
+    }
+}
+
+#[test]
+fn changes_by_a_node_are_reported_as_on_its_file() {
+    changes_alike(Place::new());
+}
+
+#[test]
+fn changes_by_a_node_are_reported_as_on_its_server() {
+    changes_alike(Place::on_server());
+}
+
+#[test]
+fn by_a_filter_and_as_json_each_task_is_named_as_on_the_store() {
+    let node = Node::up(Place::new());
+    let park = || node.place.done(["submit", "parked", "run", "--in", "1h"]).trim().to_owned();
+    let act = ["cancel", "--queue", "parked", "--yes", "--json"];
+    let (first, here) = (park(), node.place.done(act));
+    let (second, there) = (park(), node.done(&act));
+    assert_eq!(there.replace(&second, &first), here);
+    // Copies are made one by one, too.
+    let good = node.done(&["submit", "shell", "run", "--payload", "\"true\""]).trim().to_owned();
+    node.done(&["logs", "-f", &good]);
+    let copied = node.done(&["retry", "--again", "--queue", "shell", "--yes"]);
+    assert_eq!(copied, "1 task: 1 copied\n");
+    assert_eq!(node.ask(&["cancel", "--queue", "absent", "--yes"]).out, "no tasks match\n");
+}
+
+#[test]
+fn a_drain_is_asked_for_and_taken_back_by_a_node() {
+    let node = Node::up(Place::new());
+    let gate = node.place.folder().join("gate");
+    let script = format!("\"while [ ! -e {} ]; do sleep 0.05; done\"", gate.display());
+    let id = node.done(&["submit", "shell", "run", "--payload", &script]).trim().to_owned();
+    until("it runs", || (node.place.json(["show", &id])["state"] == "running").then_some(()));
+    let name = node.place.json(["nodes"])[0]["name"].as_str().expect("a name").to_owned();
+    assert!(node.done(&["drain", &name]).contains("is draining: it will finish its running tasks and exit"));
+    assert!(node.done(&["resume", "--node", &name]).contains("is no longer draining"));
+    assert!(node.done(&["resume", "--node", &name]).contains("was not draining"));
+    std::fs::write(&gate, "").expect("the gate opens");
+    node.done(&["submit", "shell", "run", "--payload", "\"true\"", "--wait"]);
+}
+
+#[test]
+fn workers_are_replaced_by_a_node() {
+    let config = format!(
+        "[pool.docs]\nexecutor = \"process\"\ncommand = [\"python3\", \"{WORKER}\", \"well\"]\nmin_workers = 1\nmax_workers = 1\n"
+    );
+    let node = Node::up_with(Place::new(), &config);
+    let before = RefCell::new(String::new());
+    // The only one, and another one than before.
+    let idle = || {
+        let workers = node.place.json(["workers"]).as_array().cloned().expect("a list");
+        let [worker] = workers.as_slice() else { return None };
+        let id = worker["id"].as_str().expect("an id").to_owned();
+        (worker["state"] == "idle" && id != *before.borrow()).then_some(id)
+    };
+    let worker = until("a worker is idle", idle);
+    assert_eq!(node.done(&["recycle", &worker]), format!("worker {worker} is being replaced\n"));
+    before.replace(worker);
+    for words in [["recycle", "--any", "docs"], ["recycle", "--all", "docs"]] {
+        let worker = until("another one is idle", idle);
+        let done = node.done(&[&words[..], &["--json"]].concat());
+        assert_eq!(done, format!("{{\"recycled\":[\"{worker}\"],\"busy\":[]}}\n"));
+        before.replace(worker);
+    }
+}
+
+#[test]
+fn a_login_link_is_made_by_a_node() {
+    let node = Node::up(Place::new());
+    let link = node.done(&["open", "--print"]);
+    assert!(link.starts_with(&format!("{}/login#", node.url)), "{link}");
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let link: Value = serde_json::from_str(&node.done(&["open", id, "--print", "--json"])).expect("JSON");
+    assert!(
+        link["link"].as_str().is_some_and(|link| link.contains(&format!("/login?to=tasks/{id}#"))),
+        "{link}"
+    );
+    node.ask_as("another-token", &["open", "--print"]).is_refused(3, "OSTLER_TOKEN");
 }

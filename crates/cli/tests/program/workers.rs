@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::ostler::{Place, Running};
 
 /// A worker that obeys its payload.
-const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
+pub(crate) const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../process/tests/process/worker.py");
 /// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -7,8 +7,7 @@ use ostler_core::{
 };
 use ostler_ops::overview::{Overview, breakers};
 use ostler_ops::queues::{
-    BreakerPosition, BreakerRequest, BroughtLimits, Lift, pause, release, resume, set_breaker, set_limits,
-    unsubscribe,
+    BreakerPosition, BreakerRequest, Lift, pause, release, resume, set_breaker, set_limits, unsubscribe,
 };
 use ostler_ops::{Missing, OpsError};
 use ostler_store::call_breakers::BreakerUse;

@@ -36,7 +36,7 @@ pub(super) async fn set(call: ApiCall) -> Result<Answer, RequestError> {
     let before = call.store().queue_settings(&queue).await?.budget;
     let changes = set.changes(before).map_err(|wrong| RequestError::invalid(wrong.to_string()))?;
     call.app.bounds.check_changes(&queue, &queues::by_hand(changes.clone()))?;
-    ok(&queues::set_limits(call.store(), &queue, changes).await?.view)
+    ok(&queues::set_limits(call.store(), &queue, changes).await?)
 }
 
 /// Why.

@@ -1,14 +1,17 @@
 //! Jobs by a node.
 
-use ostler::RemoteClient;
+use ostler::{ApiMethod, ApiRequest, RemoteClient};
 use ostler_core::Cost;
-use ostler_ops::jobs::FailedItem;
+use ostler_ops::jobs::{FailedItem, Item, ItemForm};
+use serde_json::{Value, json};
 
 use crate::args::JobCommand;
 use crate::commands::Console;
 use crate::commands::job::done;
-use crate::exit::Code;
+use crate::exit::{Code, refused};
+use crate::map::plan;
 use crate::map::results::{Form, print_views};
+use crate::map::source::ItemUse;
 use crate::print;
 
 /// Failed items that are shown with a job.
@@ -42,8 +45,20 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, what: JobCommand
         JobCommand::Approve(name) => done(console, &node.job(&name.job).approve().await?)?,
         JobCommand::Reject(name) => done(console, &node.job(&name.job).reject().await?)?,
         JobCommand::Cancel(name) => done(console, &node.job(&name.job).cancel().await?)?,
-        JobCommand::RetryFailed { job: name, from_scratch: false } => {
-            done(console, &node.job(&name.job).retry_failed().await?)?;
+        JobCommand::RetryFailed { job: name, from_scratch } => {
+            let request = change(&name.job, "retry-failed").body(&json!({ "from_scratch": from_scratch }));
+            done(console, &node.request(request).await?)?;
+        }
+        JobCommand::Set { job: name, concurrency } => {
+            let request = change(&name.job, "concurrency").body(&json!({ "items": concurrency }));
+            done(console, &node.request(request).await?)?;
+        }
+        JobCommand::Add { job: name, csv, jsonl, items } => {
+            // A node adds items to jobs over a pool only.
+            let items = plan::read_more(items, csv, jsonl, ItemUse::Payload)?;
+            let items = items.all.iter().map(value).collect::<anyhow::Result<Vec<_>>>()?;
+            let request = change(&name.job, "items").body(&json!({ "items": items }));
+            done(console, &node.request(request).await?)?;
         }
         JobCommand::Rm(name) => done(console, &node.job(&name.job).remove().await?)?,
         JobCommand::Export { job: name, csv, .. } => {
@@ -51,9 +66,21 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, what: JobCommand
             let results = node.job(&name.job).results().await?;
             print_views(&results, form, console.out.looks(), &mut std::io::stdout())?;
         }
-        JobCommand::RetryFailed { .. } | JobCommand::Add { .. } | JobCommand::Set { .. } => {
-            return Err(super::not_here("it is done on a store only, so far; the HTTP API has it"));
-        }
     }
     Ok(Code::Done)
+}
+
+fn change(job: &str, verb: &str) -> ApiRequest {
+    ApiRequest::new(ApiMethod::Post, &["jobs", job, verb])
+}
+
+/// An item as the API has it: a text, or an object.
+fn value(item: &Item) -> anyhow::Result<Value> {
+    match item.form {
+        ItemForm::Row => Ok(serde_json::from_slice(&item.bytes)?),
+        ItemForm::Text | ItemForm::File => match std::str::from_utf8(&item.bytes) {
+            Ok(text) => Ok(text.into()),
+            Err(_) => Err(refused(Code::BadInput, "an item is not UTF-8 text, and a node takes only that")),
+        },
+    }
 }

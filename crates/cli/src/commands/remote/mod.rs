@@ -1,10 +1,14 @@
 //! Commands of `--server`: they ask a node over HTTP instead of opening a store, and print the same views.
 //!
-//! - `tasks.rs`: single tasks, lists and actions. `submit.rs`: submissions. `jobs.rs`: jobs. `system.rs`: queues, nodes and the rest.
+//! - `tasks.rs`: single tasks, lists and actions. `submit.rs`: submissions. `jobs.rs`: jobs. `schedules.rs`: schedules.
+//! - `limits.rs`: changes of queues, breakers and accounts. `nodes.rs`: commands to nodes. `system.rs`: what is shown of all of these.
 //!
 //! Commands that work on the store itself are refused, with the reason.
 
 mod jobs;
+mod limits;
+mod nodes;
+mod schedules;
 pub(super) mod submit;
 mod system;
 mod tasks;
@@ -13,10 +17,8 @@ use ostler::{ApiMethod, ApiRequest, RemoteClient};
 use ostler_store::calls::StepsOnReplay;
 use serde::de::DeserializeOwned;
 
-use super::Console;
-use crate::args::{
-    AccountCommand, BreakerCommand, Command, DeadCommand, QueueCommand, Resume, ScheduleCommand,
-};
+use super::{Console, open};
+use crate::args::{Command, DeadCommand, Resume};
 use crate::exit::{Code, refused};
 
 /// Does a command by a node.
@@ -45,15 +47,23 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         Command::Workers(which) => system::workers(console, node, which.gone).await,
         Command::Stats { queue, all } => system::stats(console, node, queue, all).await,
         Command::Pause { queue, reason } => system::pause(console, node, &queue, reason).await,
-        Command::Resume(Resume { queue: Some(queue), node: None }) => {
-            system::resume(console, node, &queue).await
+        Command::Resume(Resume { node: Some(name), .. }) => nodes::resume(console, node, &name).await,
+        // One of the two is required.
+        Command::Resume(Resume { queue, node: None }) => {
+            system::resume(console, node, &queue.unwrap_or_default()).await
         }
-        Command::Queue(QueueCommand::Ls { all }) => system::queues(console, node, all).await,
-        Command::Queue(QueueCommand::Show { queue }) => system::queue(console, node, &queue).await,
-        Command::Breaker(BreakerCommand::Ls) => system::breakers(console, node).await,
-        Command::Schedule(ScheduleCommand::Ls) => system::schedules(console, node).await,
-        Command::Account(AccountCommand::Ls) => system::accounts(console, node).await,
-        Command::Account(AccountCommand::Show { name }) => system::account(console, node, &name).await,
+        Command::Queue(what) => limits::queues(console, node, what).await,
+        Command::Breaker(what) => limits::breakers(console, node, what).await,
+        Command::Schedule(what) => schedules::run(console, node, what).await,
+        Command::Account(what) => limits::accounts(console, node, what).await,
+        Command::Drain { node: name } => nodes::drain(console, node, &name).await,
+        Command::Resize(what) => nodes::resize(console, node, what).await,
+        Command::Recycle(whom) => nodes::recycle(console, node, whom).await,
+        Command::Open { task, print } => {
+            let browser = if print { open::Browser::LeftAlone } else { open::Browser::Opened };
+            nodes::open(console, node, task, browser).await
+        }
+        Command::Continue(what) => submit::go_on(console, node, what).await,
         Command::Cost(cost) => system::cost(console, node, &cost).await,
         Command::Doctor(_) => system::doctor(console, node).await,
         Command::Up(_) | Command::Map(_) | Command::Run(_) | Command::Demo | Command::DemoWorker { .. } => {
@@ -63,18 +73,7 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
             Err(not_here("it works on the files of a store or of a config"))
         }
         Command::Completions { .. } => Err(not_here("it needs no node")),
-        Command::Continue(_)
-        | Command::Open { .. }
-        | Command::Top(_)
-        | Command::Mcp(_)
-        | Command::Drain { .. }
-        | Command::Resize(_)
-        | Command::Recycle(_)
-        | Command::Resume(_)
-        | Command::Queue(_)
-        | Command::Breaker(_)
-        | Command::Schedule(_)
-        | Command::Account(_) => Err(not_here("it is done on a store only, so far; the HTTP API has it")),
+        Command::Top(_) | Command::Mcp(_) => Err(not_here("it works on a store only, so far")),
     }
 }
 

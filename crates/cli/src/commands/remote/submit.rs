@@ -1,21 +1,24 @@
 //! `ostler submit --server`: one task or many lines, by a node.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ostler::{RemoteClient, RemoteError, RemoteErrorKind};
+use ostler::{ApiMethod, ApiRequest, RemoteClient, RemoteError, RemoteErrorKind};
 use ostler_core::{KeyHold, TaskId, Traceparent};
 use ostler_ops::submit::{SubmitAnswer, SubmitRequest};
 use ostler_ops::task_name::NamedTask;
+use ostler_ops::{OpsError, Unsuccessful};
 use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::input::TaskInput;
-use ostler_wire::task::{SubmitResult, SubmittedLine};
+use ostler_wire::task::{SubmitResult, Submitted, SubmittedLine, Waited};
 use ostler_wire::time::TimeView;
+use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::args::Submit;
+use crate::args::{Continue, Submit};
 use crate::commands::submit::{accepted, ids, request, told};
-use crate::commands::{Console, payload, submit_lines};
-use crate::exit::{Code, say};
+use crate::commands::{Console, continuation, payload, submit_lines};
+use crate::exit::{Code, refused, say};
 use crate::print::Format;
 
 pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) -> anyhow::Result<Code> {
@@ -40,11 +43,37 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) 
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    let waited = match wait_timeout {
-        Some(timeout) => node.wait_within(id, timeout).await?,
-        None => node.wait(id).await?,
+    told(console, &end_of(node, id, wait_timeout).await?)
+}
+
+/// The task when it has ended, or the error of a store if that takes too long.
+async fn end_of(node: &RemoteClient, id: TaskId, within: Option<Duration>) -> anyhow::Result<Waited> {
+    let waited = match within {
+        Some(timeout) => node.wait_within(id, timeout).await,
+        None => node.wait(id).await,
     };
-    told(console, &waited)
+    waited.map_err(|error| match error.kind {
+        RemoteErrorKind::NotFinished => OpsError::from(Unsuccessful::NotFinished(id)).into(),
+        _ => error.into(),
+    })
+}
+
+/// `ostler continue --server`.
+pub(super) async fn go_on(console: &Console, node: &RemoteClient, asked: Continue) -> anyhow::Result<Code> {
+    let Continue { one, prompt, to, wait } = asked;
+    let prompt = continuation::prompt_of(prompt)?;
+    let (node, name) = super::tasks::named(node, &one.which());
+    let request = ApiRequest::new(ApiMethod::Post, &["tasks", &name, "continue"])
+        .query("queue", Some(node.queue()))
+        .body(&json!({ "prompt": prompt, "to": to }))
+        .keyed(&node.new_id().to_string());
+    let made: Submitted = node.request(request).await?;
+    if !wait {
+        console.out.answer(&made, |_| format!("{}\n", made.id))?;
+        return Ok(Code::Done);
+    }
+    let id = made.id.parse().map_err(|_| refused(Code::Store, "the node's answer has no id of a task"))?;
+    told(console, &end_of(&node, id, None).await?)
 }
 
 async fn lines(
@@ -58,10 +87,7 @@ async fn lines(
 }
 
 /// What became of one task, in the words of a store.
-fn answer(
-    request: &SubmitRequest,
-    told: Result<ostler_wire::task::Submitted, RemoteError>,
-) -> anyhow::Result<SubmitAnswer> {
+fn answer(request: &SubmitRequest, told: Result<Submitted, RemoteError>) -> anyhow::Result<SubmitAnswer> {
     match told {
         Ok(done) => {
             let id: TaskId = done.id.parse().unwrap_or(request.task.id);
@@ -120,7 +146,7 @@ pub(crate) async fn batch(
 fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
     let SubmitRequest { task, delay, deadline, after } = request;
     let (time, span) =
-        (|at| TimeView::from(at).to_string(), |span: &std::time::Duration| format!("{}ms", span.as_millis()));
+        (|at| TimeView::from(at).to_string(), |span: &Duration| format!("{}ms", span.as_millis()));
     let unique = task.unique.as_ref();
     let (key_until, key_for) = match unique.and_then(|unique| unique.hold) {
         Some(KeyHold::For(length)) => (None, Some(span(&length))),

@@ -7,9 +7,11 @@ use ostler::view::task::Summary;
 use ostler::{
     BulkAction, LettersPage, RemoteClient, RemoteError, RemoteErrorKind, Replay, StepsOnReplay, TasksPage,
 };
-use ostler_ops::act::Approval;
-use ostler_ops::selection::{SelectedBy, Selector};
+use ostler_core::StateName;
+use ostler_ops::act::Act;
+use ostler_ops::selection::{MAX_SELECTED, SelectedBy, Selector};
 use ostler_ops::task_name::NamedTask;
+use ostler_ops::{OpsError, Refusal};
 use ostler_store::views::{Filter, ListOrder};
 use ostler_store::{Bounds, Clock as _, MAX_PAGE, SystemClock};
 
@@ -17,11 +19,11 @@ use crate::args::{Amend, Filters, Logs, One, PageArgs, Retry, Select};
 use crate::commands::logs::{Lines, print as print_events};
 use crate::commands::selection::{Chosen, report, report_sum};
 use crate::commands::{Console, list as list_command, payload};
-use crate::exit::{Code, refused, say};
-use crate::print;
+use crate::exit::{Code, refused};
+use crate::print::{self, Format};
 
 /// The client for a task, and the name that it has there.
-fn named(node: &RemoteClient, which: &NamedTask) -> (RemoteClient, String) {
+pub(super) fn named(node: &RemoteClient, which: &NamedTask) -> (RemoteClient, String) {
     match which {
         NamedTask::Id(id) => (node.clone(), id.to_string()),
         NamedTask::Part(part) => (node.clone(), part.to_string()),
@@ -161,6 +163,16 @@ impl RemoteAct {
         }
     }
 
+    /// The states to which it applies.
+    fn states(&self) -> &'static [StateName] {
+        match self {
+            Self::Cancel => Act::Cancel.states(),
+            Self::Retry(how) => Act::Replay(how.clone()).states(),
+            Self::Copy(_) => &[StateName::Completed],
+            Self::Replay(_) | Self::Drop => Act::DropLetters.states(),
+        }
+    }
+
     /// The action on many, and what becomes of steps.
     fn many(&self) -> Option<(BulkAction, StepsOnReplay)> {
         match self {
@@ -244,20 +256,60 @@ async fn act_on_all(
     filter: &Filter,
     what: &RemoteAct,
 ) -> anyhow::Result<Code> {
-    let Some((action, steps)) = what.many() else {
-        return Err(super::not_here("copies of all tasks that match are made on a store"));
+    // An action of the API counts, and JSON names each task; copies are made one by one in any case.
+    let (action, steps) = match (what.many(), console.out.format()) {
+        (Some(action), Format::People) => action,
+        (Some(_) | None, _) => return act_on_each(console, node, chosen, filter, what).await,
     };
     let input = ostler::filter_input(filter);
     let preview = node.preview(action, &input).await?;
     let tasks = usize::try_from(preview.tasks).unwrap_or(usize::MAX);
-    match chosen.ask(what.verb(), tasks).await? {
-        Approval::GoOn => {}
-        Approval::Stop => {
-            say("nothing was done");
-            return Ok(Code::Done);
-        }
+    if let Some(code) = chosen.declined(what.verb(), tasks).await? {
+        return Ok(code);
     }
     let begun = node.act(action, &input, &preview.cutoff.to_string(), steps).await?;
     let done = node.wait_action(&begun.id).await?;
     report_sum(console, &done)
+}
+
+/// The tasks that match, in the states to which the action applies unless the filter has one.
+async fn matching(node: &RemoteClient, filter: &Filter, states: &[StateName]) -> anyhow::Result<Vec<String>> {
+    let states = filter.state.as_ref().map_or(states, std::slice::from_ref);
+    let mut ids = Vec::new();
+    for state in states {
+        let (filter, mut cursor) = (Filter { state: Some(*state), ..filter.clone() }, None::<String>);
+        loop {
+            let found: TasksPage = node.list_all(&filter, cursor.as_deref(), MAX_PAGE).await?;
+            ids.extend(found.tasks.into_iter().map(|task| task.id));
+            if ids.len() > MAX_SELECTED {
+                return Err(OpsError::from(Refusal::TooManyTasks(MAX_SELECTED)).into());
+            }
+            cursor = found.cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(ids)
+}
+
+async fn act_on_each(
+    console: &Console,
+    node: &RemoteClient,
+    chosen: &Chosen,
+    filter: &Filter,
+    what: &RemoteAct,
+) -> anyhow::Result<Code> {
+    let ids = matching(node, filter, what.states()).await?;
+    if let Some(code) = chosen.declined(what.verb(), ids.len()).await? {
+        return Ok(code);
+    }
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        answers.push(match what.one(node, &id).await {
+            Ok(answer) => answer,
+            Err(error) => declined(&NamedTask::Id(id.parse().map_err(anyhow::Error::msg)?), &id, error)?,
+        });
+    }
+    report(console, SelectedBy::Filter, &answers)
 }

@@ -1,0 +1,87 @@
+//! Schedules by a node.
+
+use ostler::{ApiMethod, ApiRequest, RemoteClient};
+use ostler_runtime::{PlannedSchedule, ScheduleSpec};
+use ostler_store::schedules::Activity;
+use ostler_store::{Bounds, Clock as _, SystemClock};
+use ostler_wire::input::ScheduleInput;
+use ostler_wire::schedule::{ScheduleActionView, ScheduleDetail};
+use ostler_wire::time::TimeView;
+use serde_json::value::RawValue;
+
+use super::look;
+use crate::args::ScheduleCommand;
+use crate::commands::{Console, schedule};
+use crate::exit::Code;
+use crate::print;
+
+pub(super) async fn run(
+    console: &Console,
+    node: &RemoteClient,
+    command: ScheduleCommand,
+) -> anyhow::Result<Code> {
+    match command {
+        ScheduleCommand::Ls => super::system::schedules(console, node).await,
+        ScheduleCommand::Show(named) => {
+            let detail: ScheduleDetail = look(node, &["schedules", &named.name]).await?;
+            console.out.answer(&detail, |_| print::schedule(&detail, SystemClock.now()))?;
+            Ok(Code::Done)
+        }
+        ScheduleCommand::Add(add) => {
+            let plan = schedule::plan(*add, Bounds::default()).await?;
+            let request = ApiRequest::new(ApiMethod::Put, &["schedules", &plan.name]).body(&input(&plan)?);
+            let answer: ScheduleActionView = node.request(request).await?;
+            // Why it has no next run is not in the answer.
+            let activity = match answer.next_at {
+                Some(_) => Activity::Active,
+                None => {
+                    let detail: ScheduleDetail = look(node, &["schedules", &plan.name]).await?;
+                    if detail.schedule.state == "paused" { Activity::Paused } else { Activity::Active }
+                }
+            };
+            schedule::added(console, &answer, activity)
+        }
+        ScheduleCommand::Rm(named) => {
+            let request = ApiRequest::new(ApiMethod::Delete, &["schedules", &named.name]);
+            schedule::removed(console, &node.request(request).await?)
+        }
+        ScheduleCommand::Pause(named) => set(console, node, &named.name, Activity::Paused).await,
+        ScheduleCommand::Resume(named) => set(console, node, &named.name, Activity::Active).await,
+    }
+}
+
+async fn set(console: &Console, node: &RemoteClient, name: &str, activity: Activity) -> anyhow::Result<Code> {
+    let verb = match activity {
+        Activity::Paused => "pause",
+        Activity::Active => "resume",
+    };
+    let answer = node.request(ApiRequest::new(ApiMethod::Post, &["schedules", name, verb])).await?;
+    schedule::is_set(console, &answer, activity)
+}
+
+/// A schedule as the API has it.
+fn input(plan: &PlannedSchedule) -> anyhow::Result<ScheduleInput> {
+    let PlannedSchedule { name: _, times, overlap, missed, task } = plan;
+    let span = |span: std::time::Duration| format!("{}ms", span.as_millis());
+    let (cron, timezone, every, at) = match times {
+        ScheduleSpec::Cron(line) => {
+            (Some(line.line().to_owned()), Some(line.timezone().to_owned()), None, None)
+        }
+        ScheduleSpec::Every(step) => (None, None, Some(span(step.length())), None),
+        ScheduleSpec::At(moment) => (None, None, None, Some(TimeView::from(*moment).to_string())),
+    };
+    Ok(ScheduleInput {
+        queue: task.queue.clone(),
+        kind: task.kind.clone(),
+        payload: Some(RawValue::from_string(task.payload.clone())?),
+        cron,
+        every,
+        at,
+        timezone,
+        priority: Some(task.priority.points()),
+        overlap: Some(overlap.name().to_owned()),
+        missed: Some(missed.name().to_owned()),
+        attempts: task.overrides.attempts.map(u64::from),
+        timeout: task.overrides.timeout.map(span),
+    })
+}
