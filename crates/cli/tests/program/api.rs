@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::{Value, json};
 
-use crate::ostler::{Place, Running};
+use crate::ostler::{Place, Running, ran};
 
 const TOKEN: &str = "the-token-of-this-test";
 const CONFIG: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\n";
@@ -40,8 +40,10 @@ impl Node {
         } else {
             format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
         };
+        let bearer =
+            if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n{more}{length}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{bearer}connection: close\r\n{more}{length}\r\n",
             self.address
         );
         stream.write_all(format!("{head}{body}").as_bytes()).expect("it is sent");
@@ -245,4 +247,60 @@ fn the_tokens_of_a_file_look_or_change_and_a_unix_socket_serves_too() {
     node.running.signal(ProcessSignal::TERM);
     assert_eq!(node.running.end().0, Some(0));
     assert!(!socket.exists(), "it takes its socket with it");
+}
+
+/// Logs in with the text of a link. The status, and the cookie.
+fn log_in(node: &Node, text: &str) -> (u16, Option<String>) {
+    let body = json!({ "token": text }).to_string();
+    let mut answer = String::new();
+    let mut stream = node.open("POST", "/login", "", "sec-fetch-site: same-origin\r\n", &body);
+    stream.read_to_string(&mut answer).expect("it is answered");
+    let head = answer.split("\r\n\r\n").next().unwrap_or_default();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    (status, cookie.and_then(|cookie| cookie.split(';').next()).map(str::to_owned))
+}
+
+#[test]
+fn a_login_link_of_the_program_works_once_and_its_text_is_written_nowhere() {
+    let place = Place::new();
+    let node = Node::up(&place, &["--verbose"]);
+    let open = |words: &[&str]| {
+        place.write("ostler.toml", format!("listen = \"{}\"\n{CONFIG}", node.address));
+        let mut command = place.command([&["open", "--print"], words].concat());
+        let ran = ran(command.env("OSTLER_TOKEN", TOKEN));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out.trim().to_owned()
+    };
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let mut texts = vec![TOKEN.to_owned()];
+    for (words, path) in [(&[][..], "/login".to_owned()), (&[id], format!("/login?to=tasks/{id}"))] {
+        let link = open(words);
+        // Behind the mark it is sent to no server, and is in no Referer.
+        let (before, text) = link.split_once('#').expect("a text");
+        assert_eq!(before, format!("http://{}{path}", node.address));
+        assert!(text.len() >= 32 && !before.contains(text), "{link}");
+        let (status, cookie) = log_in(&node, text);
+        assert_eq!(status, 200);
+        assert_eq!(log_in(&node, text), (401, None), "the second time");
+        let cookie = cookie.expect("a cookie");
+        let mut page = String::new();
+        node.open("GET", "/", "", &format!("cookie: {cookie}\r\n"), "")
+            .read_to_string(&mut page)
+            .expect("it is answered");
+        assert!(page.starts_with("HTTP/1.1 200") && !page.contains(text), "{page}");
+        let value = cookie.split_once('=').expect("a value").1;
+        texts.extend([text.to_owned(), value.to_owned()]);
+    }
+    let (pid, audit) = (node.running.pid(), place.folder().join("ostler.db.audit.jsonl"));
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
+    node.running.signal(ProcessSignal::TERM);
+    let (log, out) = (node.running.errors(), node.running.end().1);
+    let audit = std::fs::read_to_string(audit).unwrap_or_default();
+    let written =
+        format!("{}\n{}\n{}\n{audit}", String::from_utf8_lossy(&arguments), log.join("\n"), out.join("\n"));
+    assert!(log.len() > 1 && written.contains("--verbose"), "{written}");
+    for text in texts {
+        assert!(!written.contains(&text), "{text} is in {written}");
+    }
 }

@@ -197,6 +197,18 @@ impl Running {
         }
     }
 
+    /// All lines on standard error that have not been read, once it has exited.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            match self.err.recv_timeout(MAX_WAIT) {
+                Ok(line) => lines.push(line),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return lines,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+            }
+        }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
