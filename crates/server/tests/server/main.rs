@@ -3,6 +3,7 @@
 mod bounds;
 mod browser;
 mod bulk;
+mod counting;
 mod documents;
 mod live;
 mod login;
@@ -15,7 +16,9 @@ mod page_actions;
 mod page_answers;
 mod page_why;
 mod proxies;
+mod readers;
 mod reads;
 mod sockets;
 mod submit;
+mod walk;
 mod world;

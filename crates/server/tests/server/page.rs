@@ -7,6 +7,7 @@ use ostler_store::views::TaskRef;
 use crate::world::{FULL, READ, Reply, World, on_each_store};
 
 on_each_store!(
+    what_is_injected_into_a_page_is_noticed,
     every_view_answers_and_readers_see_no_button,
     a_view_answers_its_question_from_the_page_alone,
     a_paused_queue_is_why_a_task_waits_and_the_button_frees_it,
@@ -76,6 +77,10 @@ const VIEWS: [&str; 8] =
 fn assert_is_safe(reply: &Reply, place: &str) {
     let body = &reply.body;
     assert_eq!(reply.header("content-type"), Some("text/html; charset=utf-8"), "{place}");
+    // A script is a file, and has nothing between its tags.
+    for script in body.split("<script").skip(1).filter_map(|rest| rest.split_once('>')) {
+        assert!(script.1.starts_with("</script>"), "{place} has a script inside");
+    }
     for wrong in ["<script>", "<img", "<b>", "href=\"javascript", "\u{1b}", "\u{202e}"] {
         assert!(!body.contains(wrong), "{place} has {wrong}");
     }
@@ -90,6 +95,26 @@ fn assert_is_safe(reply: &Reply, place: &str) {
         for link in body.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(!link.starts_with('/') && !link.contains("://"), "{place}: {link}");
         }
+    }
+}
+
+async fn what_is_injected_into_a_page_is_noticed(world: World) {
+    filled(&world).await;
+    let page = get(&world, "/tasks", FULL).await;
+    assert_is_safe(&page, "as it is");
+    for injected in [
+        "<script>alert(1)</script>",
+        "<script type=\"module\">alert(1)</script>",
+        "<p style=\"color: red\">",
+        "<button onclick=\"alert(1)\">",
+        "<a href=\"javascript:alert(1)\">",
+        "<a href=\"https://evil.test/\">",
+    ] {
+        let body = page.body.replacen("</main>", &format!("{injected}</main>"), 1);
+        assert_ne!(body, page.body, "it is in the page");
+        let wrong = Reply { status: 200, headers: page.headers.clone(), body };
+        let noticed = std::panic::catch_unwind(|| assert_is_safe(&wrong, "injected"));
+        assert!(noticed.is_err(), "{injected}");
     }
 }
 

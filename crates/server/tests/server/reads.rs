@@ -1,57 +1,17 @@
-//! Reads: lists with cursors that do not slip, single things, and statistics in other shapes.
-
-use std::collections::BTreeSet;
-use std::sync::Arc;
+//! Reads: searches that go on, single things, and statistics in other shapes.
 
 use ostler_core::{Outcome, TaskId};
 use ostler_store::calls::NewTask;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::world::{QUEUE, World, line, on_each_store};
 
 on_each_store!(
-    a_walk_along_the_cursor_meets_each_task_once_while_others_end_and_arrive,
     a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end,
     large_payloads_are_searched_in_short_pages_and_an_absent_queue_is_empty_at_once,
     statistics_have_the_shapes_of_other_pools,
     every_look_answers_and_a_log_is_read_by_pages,
 );
-
-async fn a_walk_along_the_cursor_meets_each_task_once_while_others_end_and_arrive(world: World) {
-    /// All have ids of one millisecond.
-    const THERE: usize = 10_000;
-    let world = Arc::new(world);
-    let there: BTreeSet<String> = world.enqueue(THERE).await.iter().map(ToString::to_string).collect();
-    let (over, others) = (CancellationToken::new(), Arc::clone(&world));
-    let stop = over.clone();
-    // Tasks end and others arrive all the time.
-    let busy = tokio::spawn(async move {
-        let (session, mut ended) = (others.node().await, 0);
-        while !stop.is_cancelled() {
-            let claimed = others.claim(session, 25).await;
-            ended += claimed.len();
-            others.finish(claimed, &Outcome::Success).await;
-            others.enqueue(25).await;
-        }
-        ended
-    });
-    let (mut met, mut path) = (Vec::new(), "/api/v1/tasks?limit=100".to_owned());
-    loop {
-        let page = world.get(&path).await.is(200).json();
-        let tasks = page["tasks"].as_array().expect("a list");
-        met.extend(tasks.iter().map(|task| task["id"].as_str().expect("an id").to_owned()));
-        match page["cursor"].as_str() {
-            Some(cursor) => path = format!("/api/v1/tasks?limit=100&cursor={cursor}"),
-            None => break,
-        }
-    }
-    over.cancel();
-    assert!(busy.await.expect("it ends") > 0, "tasks ended meanwhile");
-    let old: Vec<&String> = met.iter().filter(|id| there.contains(*id)).collect();
-    assert_eq!(old.len(), there.len(), "each once");
-    assert_eq!(old.into_iter().collect::<BTreeSet<_>>().len(), there.len());
-}
 
 async fn a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end(world: World) {
     let needle = NewTask::new(TaskId(world.ids.task().0), QUEUE, "send", r#"{"word":"needle"}"#);

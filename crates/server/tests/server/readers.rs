@@ -1,0 +1,146 @@
+//! What readers of live streams cost the store: many as much as one, and none nothing.
+//!
+//! `OSTLER_ROUNDS=5` has five hundred readers of each stream, of which fifty never read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ostler_core::TaskId;
+use ostler_server::{ListenAddress, MetricsAccess, Server};
+use ostler_store::Store;
+use ostler_store::calls::Claimed;
+use ostler_testkit::MAX_WAIT;
+use tokio::time::Instant;
+
+use crate::counting::CountingStore;
+use crate::world::{Client, FULL, World, line, on_each_store, parts};
+
+on_each_store!(many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing);
+
+/// How long the calls are counted, and how often something changes meanwhile.
+const WINDOW: Duration = Duration::from_secs(3);
+const CHANGE_EVERY: Duration = Duration::from_millis(20);
+/// Of ten readers, this many do not read.
+const ASLEEP_OF_TEN: usize = 1;
+
+fn rounds() -> usize {
+    std::env::var("OSTLER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
+}
+
+/// A server whose store counts.
+struct Counted {
+    world: World,
+    store: Arc<CountingStore>,
+    server: Server,
+    task: TaskId,
+    claimed: Vec<Claimed>,
+}
+
+impl Counted {
+    async fn of(world: World) -> Self {
+        let store = CountingStore::around(Arc::clone(&world.store));
+        let shared: Arc<dyn Store> = Arc::<CountingStore>::clone(&store);
+        let (parts, _) = parts(shared, world.place.folder(), 903, MetricsAccess::Token);
+        let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
+        let server = Server::start(parts, bound).expect("it starts");
+        let task = world.enqueue(1).await[0];
+        let session = world.node().await;
+        let claimed = world.claim(session, 1).await;
+        Self { world, store, server, task, claimed }
+    }
+
+    /// Opens streams at this path. One of ten does not read; what the others receive is counted.
+    async fn readers(&self, path: &str, count: usize, received: &Arc<AtomicU64>) -> Vec<Reader> {
+        let (address, bearer) = (self.server.address().to_string(), format!("Bearer {FULL}"));
+        let headers = [("host", address.as_str()), ("authorization", bearer.as_str())];
+        let mut readers = Vec::new();
+        for number in 0..count {
+            let mut client = Client::connect(&address).await;
+            client.raw("GET", path, &headers, "").await;
+            assert_eq!(client.head().await.status, 200);
+            if number % 10 < 10 - ASLEEP_OF_TEN {
+                let received = Arc::clone(received);
+                readers.push(Reader::Awake(tokio::spawn(async move {
+                    let mut rest = String::new();
+                    while client.event(&mut rest).await.is_some() {
+                        received.fetch_add(1, Ordering::SeqCst);
+                    }
+                })));
+            } else {
+                readers.push(Reader::Asleep(Box::new(client)));
+            }
+        }
+        readers
+    }
+
+    /// Calls of the store in a window with a change every few milliseconds, which the server does not make.
+    async fn calls(&self) -> u64 {
+        let (before, mut ticks) = (self.store.calls(), tokio::time::interval(CHANGE_EVERY));
+        let over = Instant::now() + WINDOW;
+        while ticks.tick().await < over {
+            let event = line("something new".to_owned());
+            self.world.store.append(self.claimed[0].lease.as_ref(), vec![event]).await.expect("appended");
+        }
+        self.store.calls() - before
+    }
+
+    /// Waits until nothing of the server holds the store but what held it without readers.
+    async fn until_forgotten(&self, holders: usize) {
+        let forgotten = async {
+            while Arc::strong_count(&self.store) > holders || self.server.task_watchers() > 0 {
+                // What is sent shows the server that nobody reads.
+                let event = line("is anyone there?".to_owned());
+                self.world.store.append(self.claimed[0].lease.as_ref(), vec![event]).await.expect("appended");
+                self.world.enqueue(1).await;
+            }
+        };
+        tokio::time::timeout(MAX_WAIT, forgotten)
+            .await
+            .expect("the sampler and the watcher end with their readers");
+    }
+}
+
+enum Reader {
+    Awake(tokio::task::JoinHandle<()>),
+    Asleep(#[allow(dead_code, reason = "kept open")] Box<Client>),
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        match self {
+            Self::Awake(reading) => reading.abort(),
+            Self::Asleep(_) => {}
+        }
+    }
+}
+
+async fn many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing(world: World) {
+    let counted = Counted::of(world).await;
+    let holders = Arc::strong_count(&counted.store);
+    assert_eq!(counted.calls().await, 0, "no reader, no call");
+    let many = 100 * rounds().min(5);
+    for path in [format!("/api/v1/tasks/{}/events", counted.task), "/api/v1/live".to_owned()] {
+        let mut figures = Vec::new();
+        for count in [1, many] {
+            let received = Arc::new(AtomicU64::new(0));
+            let readers = counted.readers(&path, count, &received).await;
+            let begun = async {
+                while received.load(Ordering::SeqCst) < count as u64 / 2 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(MAX_WAIT, begun).await.expect("they receive something");
+            let calls = counted.calls().await;
+            println!(
+                "{path}: {count} readers, {calls} calls in {WINDOW:?}, {} events sent",
+                received.load(Ordering::SeqCst)
+            );
+            figures.push(calls);
+            drop(readers);
+            counted.until_forgotten(holders).await;
+        }
+        assert!(figures[0] > 0 && 10 * figures[1] <= 11 * figures[0] + 30, "{path}: {figures:?}");
+        assert_eq!(counted.calls().await, 0, "{path}: without readers again");
+    }
+}
