@@ -1,18 +1,23 @@
 //! What a server refuses by its size, files that a browser must not open, and changes that cannot be recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{EventBody, Outcome};
 use ostler_server::{Audit, CSP, ListenAddress, MetricsAccess, Server, ServerLimits};
 use ostler_store::calls::NewTask;
-use ostler_testkit::{MAX_WAIT, TempStore};
+use ostler_testkit::MAX_WAIT;
 use sha2::{Digest as _, Sha256};
 
-use crate::world::{Client, FULL, QUEUE, World, parts};
+use crate::world::{Client, FULL, QUEUE, World, on_each_store, parts};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read() {
-    let world = World::new().await;
+on_each_store!(
+    a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read,
+    a_file_is_an_attachment_that_runs_nothing_and_only_what_the_store_knows_is_sent,
+    a_change_that_cannot_be_recorded_is_not_made,
+);
+
+async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read(world: World) {
     let bearer = format!("Bearer {FULL}");
     let mut client = world.client().await;
     let large = ((64_u64 << 20) + 1).to_string();
@@ -114,10 +119,8 @@ async fn a_head_and_a_body_that_do_not_come_are_not_waited_for() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_an_attachment_that_runs_nothing_and_only_what_the_store_knows_is_sent() {
+async fn a_file_is_an_attachment_that_runs_nothing_and_only_what_the_store_knows_is_sent(world: World) {
     const PAGE: &str = "<script>alert(1)</script>";
-    let world = World::new().await;
     let folder = world.place.folder().join("work");
     std::fs::create_dir(&folder).expect("it is made");
     for name in ["page.html", "secret", "changed"] {
@@ -156,14 +159,13 @@ async fn a_file_is_an_attachment_that_runs_nothing_and_only_what_the_store_knows
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_cannot_be_recorded_is_not_made() {
-    let files = TempStore::real();
-    let (mut parts, _) = parts(files.second(), files.folder(), 901, MetricsAccess::Token);
+async fn a_change_that_cannot_be_recorded_is_not_made(world: World) {
+    let folder = world.place.folder();
+    let (mut parts, _) = parts(Arc::clone(&world.store), folder, 901, MetricsAccess::Token);
     // The file is full, and cannot be set aside: there is a folder in the way.
-    let path = files.folder().join("full.jsonl");
+    let path = folder.join("full.jsonl");
     std::fs::File::create(&path).and_then(|file| file.set_len((64 << 20) + 1)).expect("it is made");
-    std::fs::create_dir_all(files.folder().join("full.jsonl.1/in-the-way")).expect("it is made");
+    std::fs::create_dir_all(folder.join("full.jsonl.1/in-the-way")).expect("it is made");
     parts.audit = Audit::open(&path).expect("it opens");
     let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
     let server = Server::start(parts, bound).expect("it starts");

@@ -5,16 +5,19 @@ use std::time::{Duration, Instant};
 use ostler_testkit::MAX_WAIT;
 use serde_json::json;
 
-use crate::world::{FULL, READ, World};
+use crate::world::{FULL, READ, World, on_each_store};
+
+on_each_store!(
+    a_link_opens_one_session_which_ends_with_its_token,
+    nodes_of_one_machine_keep_their_sessions_apart,
+);
 
 async fn log_in(world: &World, text: &str) -> crate::world::Reply {
     let body = json!({ "token": text }).to_string();
     world.client().await.ask("POST", "/login", &[("sec-fetch-site", "same-origin")], &body).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_link_opens_one_session_which_ends_with_its_token() {
-    let world = World::new().await;
+async fn a_link_opens_one_session_which_ends_with_its_token(world: World) {
     let made = world.post("/api/v1/login-links", "").await.is(200).json();
     let text = made["token"].as_str().expect("a text");
     assert!(made["path"].as_str().is_some_and(|path| path.starts_with("/ostler/login#")), "{made}");
@@ -51,9 +54,7 @@ async fn a_link_opens_one_session_which_ends_with_its_token() {
     log_in(&world, &unused).await.is(401);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_one_machine_keep_their_sessions_apart() {
-    let one = World::new().await;
+async fn nodes_of_one_machine_keep_their_sessions_apart(one: World) {
     let other = one.beside().await;
     let mut jar = Vec::new();
     for world in [&one, &other] {

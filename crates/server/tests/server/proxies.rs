@@ -1,5 +1,5 @@
-//! A real nginx in front of the server, with its defaults: the prefix kept and stripped, TLS, streams that are not held back, and forged
-//! headers that change nothing.
+//! A real nginx in front of the server, with its defaults and with the snippet of the guide; and Caddy, where it is installed: the prefix
+//! kept and stripped, TLS, streams that are not held back, and forged headers that change nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,20 +10,27 @@ use ostler_server::{ListenAddress, MetricsAccess, Server};
 use ostler_testkit::{MAX_WAIT, TempStore};
 use serde_json::{Value, json};
 
-use crate::world::{Client, FULL, StorePlace, World, line, parts};
+use crate::world::{Client, FULL, StorePlace, World, line, on_each_store, parts};
+
+on_each_store!(
+    behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back,
+    behind_caddy_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back,
+    headers_that_a_client_forges_change_nothing_behind_nginx,
+    a_proxy_that_holds_streams_back_is_noticed,
+);
 
 /// A client of both sockets of the proxy. Each argument is a request; each line of its output is an answer. A stream is read up to its
 /// first event.
 const CLIENT: &str = r#"
-import http.client, json, socket, ssl, sys
+import http.client, json, socket, ssl, sys, time
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, path, tls):
-        super().__init__("ostler.example.org", timeout=30)
+    def __init__(self, path, tls, patience):
+        super().__init__("ostler.example.org", timeout=patience)
         self.path, self.tls = path, tls
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(30)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
         if self.tls:
             context = ssl.create_default_context(cafile=self.tls)
@@ -33,39 +40,67 @@ folder = sys.argv[1]
 for text in sys.argv[2:]:
     ask = json.loads(text)
     tls = ask.get("tls", True)
-    at = Connection(f"{folder}/{'tls' if tls else 'plain'}.sock", f"{folder}/certificate.pem" if tls else None)
-    at.request(ask.get("method", "GET"), ask["path"], body=ask.get("body"), headers=ask.get("headers", {}))
-    answer = at.getresponse()
-    if ask.get("stream"):
-        body = ""
-        while "data:" not in body:
-            piece = answer.read1(65536).decode()
-            assert piece, "the stream ends before its first event"
-            body += piece
-    else:
-        body = answer.read().decode()
-    print(json.dumps({"status": answer.status, "headers": {k.lower(): v for k, v in answer.getheaders()}, "body": body}))
+    socket_name = ask.get("socket", "tls" if tls else "plain")
+    at = Connection(f"{folder}/{socket_name}.sock", f"{folder}/certificate.pem" if tls else None, ask.get("stream", 30))
+    began, body = time.monotonic(), ""
+    try:
+        at.request(ask.get("method", "GET"), ask["path"], body=ask.get("body"), headers=ask.get("headers", {}))
+        answer = at.getresponse()
+        if ask.get("stream"):
+            while "data:" not in body:
+                piece = answer.read1(65536).decode()
+                assert piece, "the stream ends before its first event"
+                body += piece
+        else:
+            body = answer.read().decode()
+    except TimeoutError:
+        print(json.dumps({"held": body}))
+        continue
+    told = {"status": answer.status, "headers": {k.lower(): v for k, v in answer.getheaders()}, "body": body}
+    print(json.dumps({**told, "seconds": time.monotonic() - began}))
 "#;
 
-/// nginx with one process, on two sockets of its folder. Killed on drop.
-struct Nginx(Child);
+/// How long the first event of a stream may take through a proxy, in seconds.
+const STREAM_SECONDS: f64 = 3.0;
 
-impl Nginx {
-    async fn start(folder: &Path, upstream: &str) -> Self {
-        let certificate =
-            ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ostler"];
-        let made = Command::new("openssl")
-            .args(certificate)
-            .args(["-addext", "subjectAltName=DNS:ostler.example.org", "-keyout", "key.pem", "-out"])
-            .arg("certificate.pem")
-            .current_dir(folder)
-            .stderr(Stdio::null())
-            .status();
-        assert!(made.expect("openssl runs").success(), "a certificate is made");
+/// Whether the first event of a stream was not held back.
+fn comes_at_once(answer: &Value) -> bool {
+    answer["held"].is_null() && answer["seconds"].as_f64().is_some_and(|seconds| seconds < STREAM_SECONDS)
+}
+
+/// A proxy on sockets of its folder. Killed on drop.
+struct ProxyProcess(Child);
+
+/// The snippet for a proxy in the guide.
+fn in_guide(language: &str) -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/service.md");
+    let page = std::fs::read_to_string(page).expect("the guide is there");
+    let snippet = page.split_once(&format!("```{language}\n")).and_then(|(_, rest)| rest.split_once("```"));
+    snippet.expect("the guide has a snippet").0.to_owned()
+}
+
+/// A certificate for the name of the tests, and its key.
+fn make_certificate(folder: &Path) {
+    let certificate = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ostler"];
+    let made = Command::new("openssl")
+        .args(certificate)
+        .args(["-addext", "subjectAltName=DNS:ostler.example.org", "-keyout", "key.pem", "-out"])
+        .arg("certificate.pem")
+        .current_dir(folder)
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.expect("openssl runs").success(), "a certificate is made");
+}
+
+impl ProxyProcess {
+    /// nginx with one process.
+    async fn nginx(folder: &Path, upstream: &str) -> Self {
+        make_certificate(folder);
         let at = folder.display();
         let locations = format!(
             "location /ostler/ {{ proxy_pass http://{upstream}; }}
              location /stripped/ {{ proxy_pass http://{upstream}/; }}
+             location /held/ {{ proxy_pass http://{upstream}/; proxy_ignore_headers X-Accel-Buffering; }}
              location /adding/ {{
                  proxy_pass http://{upstream}/;
                  proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
@@ -75,11 +110,16 @@ impl Nginx {
             .iter()
             .map(|kind| format!("{kind}_temp_path {at}/{kind}; "))
             .collect();
+        let guide = in_guide("nginx")
+            .replace("listen 443 ssl", &format!("listen unix:{at}/guide.sock ssl"))
+            .replace("/etc/ssl/ostler.pem", &format!("{at}/certificate.pem"))
+            .replace("/etc/ssl/ostler.key", &format!("{at}/key.pem"))
+            .replace("127.0.0.1:7700", upstream);
         let config = format!(
             "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;
              events {{ worker_connections 100; }}
              http {{
-                 access_log off; {temporary}
+                 access_log off; {temporary} {guide}
                  server {{ listen unix:{at}/plain.sock; {locations} }}
                  server {{
                      listen unix:{at}/tls.sock ssl;
@@ -97,18 +137,48 @@ impl Nginx {
             .stdin(Stdio::null())
             .spawn()
             .expect("nginx runs");
+        Self::listening(child, &folder.join("tls.sock")).await
+    }
+
+    /// Caddy, with the snippet of the guide, and with a prefix that is stripped.
+    async fn caddy(program: &Path, folder: &Path, upstream: &str) -> Self {
+        make_certificate(folder);
+        let at = folder.display();
+        // Its sockets and its certificate in place of port 443 and of one that it would fetch.
+        let here =
+            format!("bind unix/{at}/guide.sock\n tls {at}/certificate.pem {at}/key.pem\n reverse_proxy");
+        let guide = in_guide("text").replace("127.0.0.1:7700", upstream).replace("reverse_proxy", &here);
+        let config = format!(
+            "{{\n admin off\n auto_https off\n storage file_system {at}/caddy\n}}\n{guide}\n\
+             http://ostler.example.org {{\n bind unix/{at}/plain.sock\n\
+             handle_path /stripped/* {{\n reverse_proxy {upstream}\n }}\n\
+             handle {{\n reverse_proxy {upstream}\n }}\n}}\n"
+        );
+        std::fs::write(folder.join("Caddyfile"), config).expect("it is written");
+        let child = Command::new(program)
+            .args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"])
+            .current_dir(folder)
+            .env("HOME", folder)
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("caddy.log")).expect("it is made"))
+            .spawn()
+            .expect("Caddy runs");
+        Self::listening(child, &folder.join("plain.sock")).await
+    }
+
+    async fn listening(child: Child, socket: &Path) -> Self {
         let started = Self(child);
         let listens = async {
-            while tokio::net::UnixStream::connect(folder.join("tls.sock")).await.is_err() {
+            while tokio::net::UnixStream::connect(socket).await.is_err() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(MAX_WAIT, listens).await.expect("nginx listens");
+        tokio::time::timeout(MAX_WAIT, listens).await.expect("the proxy listens");
         started
     }
 }
 
-impl Drop for Nginx {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -126,58 +196,103 @@ async fn through(folder: &Path, asks: &[Value]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back() {
-    let world = World::new().await;
+async fn behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back(world: World) {
     let folder = world.place.folder().to_owned();
-    let _nginx = Nginx::start(&folder, &world.address).await;
+    let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
     let id = world.enqueue(1).await[0];
     let session = world.node().await;
     let claimed = world.claim(session, 1).await;
     // Less than a buffer of the proxy, of a task that goes on.
     world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
-    let bearer = json!({"authorization": format!("Bearer {FULL}")});
-    for tls in [false, true] {
-        for prefix in ["/ostler", "/stripped"] {
-            let link = world.server().login_text().expect("a link");
-            let from_page = json!({
-                "origin": "https://ostler.example.org", "sec-fetch-site": "same-origin",
-                "content-type": "application/json"
-            });
-            let login = json!({"token": link}).to_string();
-            let answers = through(
-                &folder,
-                &[
-                    json!({"path": format!("{prefix}/api/v1/stats"), "headers": bearer, "tls": tls}),
-                    json!({"path": format!("{prefix}/api/v1/tasks/{id}/events"), "headers": bearer, "stream": true, "tls": tls}),
-                    json!({"path": format!("{prefix}/api/v1/live"), "headers": bearer, "stream": true, "tls": tls}),
-                    json!({"path": format!("{prefix}/login"), "method": "POST", "headers": from_page, "body": login, "tls": tls}),
-                    json!({"path": format!("{prefix}/api/v1/stats"), "tls": tls}),
-                ],
-            )
-            .await;
-            let statuses: Vec<&Value> = answers.iter().map(|answer| &answer["status"]).collect();
-            assert_eq!(statuses, [200, 200, 200, 200, 401], "{prefix} {tls}: {answers:?}");
-            assert!(answers[1]["body"].as_str().is_some_and(|body| body.contains("line 1")), "{answers:?}");
-            let cookie = answers[3]["headers"]["set-cookie"].as_str().expect("a cookie");
-            for part in ["HttpOnly", "SameSite=Lax", "Secure", "Path=/ostler"] {
-                assert!(cookie.contains(part), "{part}: {cookie}");
-            }
-            let pair = cookie.split(';').next().expect("a pair");
-            let with_cookie = json!({"cookie": pair, "sec-fetch-site": "same-origin"});
-            let path = format!("{prefix}/api/v1/session");
-            let seen = through(&folder, &[json!({"path": path, "headers": with_cookie, "tls": tls})]).await;
-            assert_eq!(seen[0]["status"], 200, "{seen:?}");
-        }
+    let ways = [
+        ("plain", "/ostler"),
+        ("plain", "/stripped"),
+        ("tls", "/ostler"),
+        ("tls", "/stripped"),
+        ("guide", "/ostler"),
+    ];
+    for (socket, prefix) in ways {
+        works_through(&world, &folder, (socket, prefix), &id.to_string()).await;
     }
     world.finish(claimed, &Outcome::Success).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn headers_that_a_client_forges_change_nothing_behind_nginx() {
-    let world = World::new().await;
+async fn behind_caddy_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back(world: World) {
+    let found = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let Some(program) = found.map(|folder| folder.join("caddy")).find(|program| program.is_file()) else {
+        eprintln!("not tried: Caddy is not installed (Debian: apt-get install caddy)");
+        return;
+    };
     let folder = world.place.folder().to_owned();
-    let _nginx = Nginx::start(&folder, &world.address).await;
+    let _proxy = ProxyProcess::caddy(&program, &folder, &world.address).await;
+    let id = world.enqueue(1).await[0];
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    for way in [("plain", "/ostler"), ("plain", "/stripped"), ("guide", "/ostler")] {
+        works_through(&world, &folder, way, &id.to_string()).await;
+    }
+    world.finish(claimed, &Outcome::Success).await;
+}
+
+/// The API, streams and the login through one way of the proxy.
+async fn works_through(world: &World, folder: &Path, (socket, prefix): (&str, &str), id: &str) {
+    let bearer = json!({"authorization": format!("Bearer {FULL}")});
+    let link = world.server().login_text().expect("a link");
+    let from_page = json!({
+        "origin": "https://ostler.example.org", "sec-fetch-site": "same-origin",
+        "content-type": "application/json"
+    });
+    let login = json!({"token": link}).to_string();
+    let ask = |path: &str, more: Value| {
+        let mut ask = json!({"path": format!("{prefix}{path}"), "socket": socket, "tls": socket != "plain"});
+        ask.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        ask
+    };
+    let stream = json!({"headers": bearer, "stream": STREAM_SECONDS});
+    let answers = through(
+        folder,
+        &[
+            ask("/api/v1/stats", json!({"headers": bearer})),
+            ask(&format!("/api/v1/tasks/{id}/events"), stream.clone()),
+            ask("/api/v1/live", stream),
+            ask("/login", json!({"method": "POST", "headers": from_page, "body": login})),
+            ask("/api/v1/stats", json!({})),
+        ],
+    )
+    .await;
+    let statuses: Vec<&Value> = answers.iter().map(|answer| &answer["status"]).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 401], "{prefix} {socket}: {answers:?}");
+    assert!(comes_at_once(&answers[1]) && comes_at_once(&answers[2]), "{answers:?}");
+    assert!(answers[1]["body"].as_str().is_some_and(|body| body.contains("line 1")), "{answers:?}");
+    let cookie = answers[3]["headers"]["set-cookie"].as_str().expect("a cookie");
+    for part in ["HttpOnly", "SameSite=Lax", "Secure", "Path=/ostler"] {
+        assert!(cookie.contains(part), "{part}: {cookie}");
+    }
+    let pair = cookie.split(';').next().expect("a pair");
+    let with_cookie = json!({"cookie": pair, "sec-fetch-site": "same-origin"});
+    let seen = through(folder, &[ask("/api/v1/session", json!({"headers": with_cookie}))]).await;
+    assert_eq!(seen[0]["status"], 200, "{seen:?}");
+}
+
+async fn a_proxy_that_holds_streams_back_is_noticed(world: World) {
+    let folder = world.place.folder().to_owned();
+    let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
+    let id = world.enqueue(1).await[0];
+    let session = world.node().await;
+    let claimed = world.claim(session, 1).await;
+    world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    let bearer = json!({"authorization": format!("Bearer {FULL}")});
+    let path = format!("/held/api/v1/tasks/{id}/events");
+    let held = through(&folder, &[json!({"path": path, "headers": bearer, "stream": STREAM_SECONDS})]).await;
+    assert!(!comes_at_once(&held[0]), "{held:?}");
+}
+
+async fn headers_that_a_client_forges_change_nothing_behind_nginx(world: World) {
+    let folder = world.place.folder().to_owned();
+    let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
     let forged = json!({
         "x-forwarded-for": "192.0.2.9", "x-real-ip": "192.0.2.9", "x-forwarded-host": "ostler.example.org",
         "x-forwarded-proto": "https", "x-forwarded-prefix": "/evil", "forwarded": "for=192.0.2.9;host=evil.test",
