@@ -8,8 +8,8 @@ use ostler_ops::queues::{BadWish, QueueSet};
 use ostler_store::calls::QueueChange;
 use ostler_store::gates::BreakerSetting;
 use ostler_store::paths::PayloadPath;
-use ostler_wire::input::{NumberOrWord, QueueSetInput};
 use ostler_wire::limit_syntax::{NONE, Wish, breaker, count, path, rate, waiting, wish};
+use serde_json::{Value, json};
 
 use super::cost::money;
 use super::values;
@@ -106,37 +106,37 @@ pub(crate) struct Set {
     pub(crate) queue: String,
     /// At most this many tasks (or cost) per window: 60/m, 5/s, 100/10s, 60/m,burst=10; repeat for several windows
     #[arg(long, value_name = "R", value_parser = asked(rate))]
-    rate: Vec<Asked<Rate>>,
+    rate: Vec<WrittenWish<Rate>>,
     /// The same, for each limit key
     #[arg(long, value_name = "R", value_parser = asked(rate))]
-    key_rate: Vec<Asked<Rate>>,
+    key_rate: Vec<WrittenWish<Rate>>,
     /// At most N running tasks, over all nodes
     #[arg(long, value_name = "N", value_parser = asked(count))]
-    concurrency: Option<Asked<u32>>,
+    concurrency: Option<WrittenWish<u32>>,
     /// At most N running tasks of one limit key
     #[arg(long, value_name = "N", value_parser = asked(count))]
-    key_concurrency: Option<Asked<u32>>,
+    key_concurrency: Option<WrittenWish<u32>>,
     /// At most N waiting tasks; further ones are refused
     #[arg(long, value_name = "N", value_parser = asked(waiting))]
-    queue_limit: Option<Asked<u64>>,
+    queue_limit: Option<WrittenWish<u64>>,
     /// The payload path of the limit key, such as payload.tenant
     #[arg(long, value_name = "PATH", value_parser = asked(path))]
-    key: Option<Asked<PayloadPath>>,
+    key: Option<WrittenWish<PayloadPath>>,
     /// The payload path of the task's cost, such as payload.tokens
     #[arg(long, value_name = "PATH", value_parser = asked(path))]
-    cost: Option<Asked<PayloadPath>>,
+    cost: Option<WrittenWish<PayloadPath>>,
     /// When to stop failing work: failures=5,reset=5m or share=0.5,window=1m,at_least=20,reset=5m; add ,per=key for one per key
     #[arg(long, value_name = "B", value_parser = asked(breaker))]
-    breaker: Option<Asked<BreakerSetting>>,
+    breaker: Option<WrittenWish<BreakerSetting>>,
     /// At most this much money for all its tasks, such as 5 or $0.50; a larger one resumes a queue whose budget was reached
     #[arg(long, value_name = "USD", value_parser = asked(money))]
-    budget: Option<Asked<Cost>>,
+    budget: Option<WrittenWish<Cost>>,
     /// At most this much money a day, by the days of UTC
     #[arg(long, value_name = "USD", value_parser = asked(money))]
-    budget_per_day: Option<Asked<Cost>>,
+    budget_per_day: Option<WrittenWish<Cost>>,
     /// Money to reserve for each task [default: the median of recent attempts; the first task runs alone]
     #[arg(long, value_name = "USD", value_parser = asked(money))]
-    reserve: Option<Asked<Cost>>,
+    reserve: Option<WrittenWish<Cost>>,
     /// How priorities order tasks submitted from now on: aging (a point is a minute's head start), or strict (highest first)
     #[arg(long, value_name = "O", value_parser = values::priority_order)]
     priority: Option<PriorityOrder>,
@@ -148,7 +148,7 @@ pub(crate) struct Set {
 impl Set {
     /// The changes that the options ask for, given the present budget.
     pub(crate) fn changes(self, before: Option<Budget>) -> Result<Vec<QueueChange>, String> {
-        let all = |rates: Vec<Asked<Rate>>| rates.into_iter().map(|rate| rate.wish).collect();
+        let all = |rates: Vec<WrittenWish<Rate>>| rates.into_iter().map(|rate| rate.wish).collect();
         let set = QueueSet {
             rate: all(self.rate),
             key_rate: all(self.key_rate),
@@ -176,43 +176,41 @@ impl Set {
         })
     }
 
-    /// The same for a node, which reads the texts again.
-    pub(crate) fn input(&self) -> QueueSetInput {
-        fn text<T>(asked: Option<&Asked<T>>) -> Option<String> {
-            asked.map(|asked| asked.text.clone())
+    /// The same as JSON for a node, which reads the texts again.
+    pub(crate) fn input(&self) -> Value {
+        fn text<T>(written: Option<&WrittenWish<T>>) -> Option<&str> {
+            written.map(|written| written.text.as_str())
         }
-        fn word<T>(asked: Option<&Asked<T>>) -> Option<NumberOrWord> {
-            text(asked).map(NumberOrWord::Word)
-        }
-        let all = |rates: &[Asked<Rate>]| rates.iter().map(|rate| rate.text.clone()).collect();
-        QueueSetInput {
-            rate: all(&self.rate),
-            key_rate: all(&self.key_rate),
-            concurrency: word(self.concurrency.as_ref()),
-            key_concurrency: word(self.key_concurrency.as_ref()),
-            queue_limit: word(self.queue_limit.as_ref()),
-            key: text(self.key.as_ref()),
-            cost: text(self.cost.as_ref()),
-            breaker: text(self.breaker.as_ref()),
-            budget: text(self.budget.as_ref()),
-            budget_per_day: text(self.budget_per_day.as_ref()),
-            reserve: text(self.reserve.as_ref()),
-            priority: self.priority.map(|order| order.name().to_owned()),
-            key_until: self.key_until.and_then(KeyHold::name).map(str::to_owned),
-        }
+        let all =
+            |rates: &[WrittenWish<Rate>]| -> Value { rates.iter().map(|rate| rate.text.as_str()).collect() };
+        json!({
+            "rate": all(&self.rate),
+            "key_rate": all(&self.key_rate),
+            "concurrency": text(self.concurrency.as_ref()),
+            "key_concurrency": text(self.key_concurrency.as_ref()),
+            "queue_limit": text(self.queue_limit.as_ref()),
+            "key": text(self.key.as_ref()),
+            "cost": text(self.cost.as_ref()),
+            "breaker": text(self.breaker.as_ref()),
+            "budget": text(self.budget.as_ref()),
+            "budget_per_day": text(self.budget_per_day.as_ref()),
+            "reserve": text(self.reserve.as_ref()),
+            "priority": self.priority.map(PriorityOrder::name),
+            "key_until": self.key_until.and_then(KeyHold::name),
+        })
     }
 }
 
 /// A limit with the text that asks for it.
 #[derive(Clone, Debug)]
-struct Asked<T> {
+struct WrittenWish<T> {
     text: String,
     wish: Wish<T>,
 }
 
 fn asked<T: Clone + Send + Sync + 'static>(
     read: fn(&str) -> Result<T, String>,
-) -> impl Fn(&str) -> Result<Asked<T>, String> + Clone + Send + Sync + 'static {
+) -> impl Fn(&str) -> Result<WrittenWish<T>, String> + Clone + Send + Sync + 'static {
     let read = wish(read);
-    move |text| Ok(Asked { text: text.to_owned(), wish: read(text)? })
+    move |text| Ok(WrittenWish { text: text.to_owned(), wish: read(text)? })
 }

@@ -49,7 +49,7 @@ fn shown_times(when: &RecurrenceView) -> String {
 }
 
 pub(crate) fn schedule(detail: &ScheduleDetail, now: Timestamp) -> String {
-    let ScheduleDetail { schedule, upcoming } = detail;
+    let (schedule, upcoming) = (&detail.schedule, &detail.upcoming);
     let at = |moment: TimeView| format!("{moment} ({})", when::from(now, moment.timestamp()));
     let task = &schedule.task;
     let mut lines: Vec<(&str, Option<String>)> = vec![

@@ -29,7 +29,7 @@ fn rounds() -> usize {
 }
 
 /// A server whose store counts.
-struct Counted {
+struct CountedServer {
     world: World,
     store: Arc<CountingStore>,
     server: Server,
@@ -37,7 +37,7 @@ struct Counted {
     claimed: Vec<Claimed>,
 }
 
-impl Counted {
+impl CountedServer {
     async fn of(world: World) -> Self {
         let store = CountingStore::around(Arc::clone(&world.store));
         let shared: Arc<dyn Store> = Arc::<CountingStore>::clone(&store);
@@ -51,7 +51,7 @@ impl Counted {
     }
 
     /// Opens streams at this path. One of ten does not read; what the others receive is counted.
-    async fn readers(&self, path: &str, count: usize, received: &Arc<AtomicU64>) -> Vec<Reader> {
+    async fn readers(&self, path: &str, count: usize, received: &Arc<AtomicU64>) -> Vec<StreamReader> {
         let (address, bearer) = (self.server.address().to_string(), format!("Bearer {FULL}"));
         let headers = [("host", address.as_str()), ("authorization", bearer.as_str())];
         let mut readers = Vec::new();
@@ -61,14 +61,14 @@ impl Counted {
             assert_eq!(client.head().await.status, 200);
             if number % 10 < 10 - ASLEEP_OF_TEN {
                 let received = Arc::clone(received);
-                readers.push(Reader::Awake(tokio::spawn(async move {
+                readers.push(StreamReader::Awake(tokio::spawn(async move {
                     let mut rest = String::new();
                     while client.event(&mut rest).await.is_some() {
                         received.fetch_add(1, Ordering::SeqCst);
                     }
                 })));
             } else {
-                readers.push(Reader::Asleep(Box::new(client)));
+                readers.push(StreamReader::Asleep(Box::new(client)));
             }
         }
         readers
@@ -89,8 +89,8 @@ impl Counted {
     async fn until_forgotten(&self, holders: usize) {
         let forgotten = async {
             while Arc::strong_count(&self.store) > holders || self.server.task_watchers() > 0 {
-                // What is sent shows the server that nobody reads.
-                let event = line("is anyone there?".to_owned());
+                // What is sent shows the server that its readers are gone.
+                let event = line("a sign of life".to_owned());
                 self.world.store.append(self.claimed[0].lease.as_ref(), vec![event]).await.expect("appended");
                 self.world.enqueue(1).await;
             }
@@ -101,12 +101,12 @@ impl Counted {
     }
 }
 
-enum Reader {
+enum StreamReader {
     Awake(tokio::task::JoinHandle<()>),
     Asleep(#[allow(dead_code, reason = "kept open")] Box<Client>),
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         match self {
             Self::Awake(reading) => reading.abort(),
@@ -116,7 +116,7 @@ impl Drop for Reader {
 }
 
 async fn many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing(world: World) {
-    let counted = Counted::of(world).await;
+    let counted = CountedServer::of(world).await;
     let holders = Arc::strong_count(&counted.store);
     assert_eq!(counted.calls().await, 0, "no reader, no call");
     let many = 100 * rounds().min(5);

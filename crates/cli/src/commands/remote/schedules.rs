@@ -7,6 +7,7 @@ use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::input::ScheduleInput;
 use ostler_wire::schedule::{ScheduleActionView, ScheduleDetail};
 use ostler_wire::time::TimeView;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::look;
@@ -70,18 +71,20 @@ fn input(plan: &PlannedSchedule) -> anyhow::Result<ScheduleInput> {
         ScheduleSpec::Every(step) => (None, None, Some(span(step.length())), None),
         ScheduleSpec::At(moment) => (None, None, None, Some(TimeView::from(*moment).to_string())),
     };
-    Ok(ScheduleInput {
-        queue: task.queue.clone(),
-        kind: task.kind.clone(),
-        payload: Some(RawValue::from_string(task.payload.clone())?),
-        cron,
-        every,
-        at,
-        timezone,
-        priority: Some(task.priority.points()),
-        overlap: Some(overlap.name().to_owned()),
-        missed: Some(missed.name().to_owned()),
-        attempts: task.overrides.attempts.map(u64::from),
-        timeout: task.overrides.timeout.map(span),
-    })
+    let mut input: ScheduleInput = serde_json::from_value(json!({
+        "queue": task.queue,
+        "kind": task.kind,
+        "cron": cron,
+        "every": every,
+        "at": at,
+        "timezone": timezone,
+        "priority": task.priority.points(),
+        "overlap": overlap.name(),
+        "missed": missed.name(),
+        "attempts": task.overrides.attempts,
+        "timeout": task.overrides.timeout.map(span),
+    }))?;
+    // Apart, so that its text stays as it is.
+    input.payload = Some(RawValue::from_string(task.payload.clone())?);
+    Ok(input)
 }
