@@ -119,9 +119,9 @@ class Conversation:
         return found[-1] if found else None
 
     def calls(self):
-        """The command to run, unless it has run often enough."""
+        """The command to run, unless it has run often enough. A request without tools, such as one for a title, runs none."""
         found = self.mark(r"tool (\d+) (.*?)")
-        return found[1] if found and self.tool_results < int(found[0]) else None
+        return found[1] if found and self.tools and self.tool_results < int(found[0]) else None
 
     def words(self):
         """Pieces of the answer, each after its pause."""

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use ostler_store::{Clock as _, SystemClock};
 use ostler_testkit::ProcessSignal;
 use serde_json::{Value, json};
 
@@ -29,6 +30,12 @@ elif how == "bytes":
     out.write(b"\xff\xfe\x00 no text\n")
 elif how == "closed":
     out.write(b"before\n")
+elif how == "paced":
+    for number in range(20):
+        out.write(b"line at %d\n" % (time.time() * 1000))
+        out.flush()
+        while not os.path.exists(f"{gate}-{number}"):
+            time.sleep(0.005)
 out.write(b"all is written\n")
 out.flush()
 while not os.path.exists(gate):
@@ -142,6 +149,32 @@ fn a_follower_sees_every_line_before_the_agent_ends_and_the_node_stays_small() {
     let most = kib(node.pid(), "VmHWM:");
     println!("memory of the node: {idle} KiB idle, {most} KiB at most");
     assert!(most < idle + MAX_GROWTH_KIB, "{idle} KiB idle, {most} KiB at most");
+}
+
+/// The writer waits with each line until the one before was seen: so each has the whole delay, and none is carried along by another.
+#[test]
+fn a_follower_sees_a_line_within_a_second() {
+    const LINES: usize = 20;
+    const SECOND_MS: i64 = 1_000;
+    let place = place(WRITER, "[pool.writers]\nagent = \"command\"");
+    let _node = up(&place);
+    let gate = place.folder().join("gate");
+    let prompt = json!(format!("paced {}", gate.display())).to_string();
+    let id = place.done(["submit", "writers", "write", "--payload", &prompt]).trim().to_owned();
+    let follower = Running::start(place.command(["logs", "-f", &id]));
+    let mut delays = Vec::new();
+    while delays.len() < LINES {
+        let line = follower.line();
+        let Some(written) = line.strip_prefix("[assistant] line at ") else { continue };
+        delays.push(SystemClock.now().millis() - written.parse::<i64>().expect("a time"));
+        place.write(&format!("gate-{}", delays.len() - 1), "");
+    }
+    delays.sort_unstable();
+    println!("milliseconds from the agent to its follower: {delays:?}");
+    // A busy machine may delay some of them.
+    assert!(delays[LINES / 2] < SECOND_MS, "{delays:?}");
+    place.write("gate", "");
+    completed(&place, &id);
 }
 
 const VALUE: &str = "sk-T0pS3cret/\"q\"-l4st.w0rd";

@@ -1,6 +1,5 @@
 //! The dashboard in Chromium, driven by `browser/scenario.mjs`.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use ostler_core::{EventBody, Outcome, Role, ToolStatus};
 use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange};
-use ostler_testkit::TempStore;
+use ostler_testkit::{TempStore, npm_modules};
 
 use crate::world::{FULL, QUEUE, StorePlace, World};
 
@@ -25,20 +24,7 @@ const PICTURES: &str = "OSTLER_PICTURES";
 /// The folder with the package, installed once; `None` if that is not possible here.
 fn modules() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
-    std::fs::create_dir_all(&folder).expect("the build has a folder");
-    let lock = File::create(folder.join("lock")).expect("a file");
-    lock.lock().expect("it can be locked");
-    let modules = folder.join("node_modules");
-    if !modules.join("playwright-core").exists() {
-        let mut npm = std::process::Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(PACKAGE);
-        let installed = npm.stdin(Stdio::null()).output();
-        if !installed.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: {PACKAGE} could not be installed by npm: {installed:?}");
-            return None;
-        }
-    }
-    Some(modules)
+    npm_modules(&folder, &[PACKAGE], &["playwright-core"])
 }
 
 /// Queues and a conversation, so that there is something to see.

@@ -5,18 +5,24 @@ use std::collections::BTreeMap;
 use ostler_testkit::ProcessSignal;
 use serde_json::{Value, json};
 
-use super::site::{Agent, Site, items};
-use super::{in_time, rounds};
+use super::in_time;
+use super::site::{Agent, Site, items, seconds};
 
 const AGENTS: [Agent; 2] = [Agent::Gemini, Agent::OpenCode];
+/// An agent that hangs fails its test before the test gives up.
+const BOUNDS: &str = "timeout = \"3m\"\nidle_watchdog = \"60s\"";
 /// Requests for a task that ends by rule. Other requests, such as one for a title, are not counted.
 const FEW: usize = 10;
 /// Seconds in which it ends.
 const SOON: f64 = 15.0;
+/// Seconds that a cancelled agent has to end by itself, and that a busy machine adds.
+const GRACE: f64 = 5.0;
+const SLACK: f64 = 2.0;
 
 #[test]
 fn ten_items_are_asked_once_each_by_gemini_and_by_opencode_and_their_cost_is_known() {
-    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, "max_workers = 2"))) else { return };
+    let lines = format!("max_workers = 2\n{BOUNDS}");
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, lines.as_str()))) else { return };
     let _node = site.up();
     let prompt = "[[item {{ item }}]][[tokens 20000 1000]][[say Done with {{ item }}.]] Say it.";
     let jobs = AGENTS.map(|agent| site.detach(agent, &[], prompt, &items(agent.name(), 10)));
@@ -43,11 +49,7 @@ fn ten_items_are_asked_once_each_by_gemini_and_by_opencode_and_their_cost_is_kno
 
 #[test]
 fn the_real_agents_of_the_protocol_use_tools_and_go_on_with_a_conversation_and_record_it_once() {
-    // It takes most of a minute: only in the long form.
-    if rounds().is_none() {
-        return;
-    }
-    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, ""))) else { return };
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, BOUNDS))) else { return };
     let _node = site.up();
     let ids = AGENTS.map(|agent| {
         let mark = site.place.folder().join(format!("made-by-{}", agent.name()));
@@ -64,14 +66,12 @@ fn the_real_agents_of_the_protocol_use_tools_and_go_on_with_a_conversation_and_r
             of_another_minute(&site, id);
         }
         let session = last_session(&task);
-        let payload = json!({"prompt": "[[say And again.]] Again.", "session": session}).to_string();
-        let words = ["submit", agent.name(), "ask", "--payload", &payload, "--key", agent.name(), "--wait"];
-        let answer = site.place.done(words);
-        assert_eq!(answer.trim(), "\"And again.\"", "{agent:?}");
-        let key = format!("key:{}", agent.name());
-        let next = site.place.json(["show", &key, "--queue", agent.name()]);
+        let payload = json!({"prompt": "[[say And again.]] Again.", "session": session});
+        let id = site.submit_payload(*agent, &payload);
+        let next = site.done(&id);
+        assert_eq!(next["output"], "And again.", "{agent:?}");
         assert_eq!(last_session(&next), session, "{agent:?}");
-        let log = site.place.done(["logs", &key, "--queue", agent.name()]);
+        let log = site.place.done(["logs", &id]);
         assert!(
             log.contains("And again.") && !log.contains("It is made."),
             "its history is not recorded again: {log}"
@@ -101,9 +101,12 @@ fn of_another_minute(site: &Site, task: &str) {
 
 /// Kills a node while an agent answers. What `change` does happens before the next one starts. Returns the place and the task.
 fn killed_in_an_answer(agent: Agent, change: impl FnOnce(&Site, &str)) -> Option<(Site, Value)> {
-    let site = Site::new(&[(agent, "")])?;
+    let site = Site::new(&[(agent, BOUNDS)])?;
     let node = site.up();
-    let id = site.submit(agent, &format!("[[item {}]][[words 24 0.5]] Say some words.", agent.name()));
+    let marks =
+        format!("[[item {}]][[tokens 20000 1000]][[tool 1 echo history]][[words 24 0.5]]", agent.name());
+    let id = site.submit(agent, &format!("{marks} Say some words."));
+    in_time("it has used a tool", || (site.llm.of(agent.name()).len() == 2).then_some(()));
     // The answer takes twelve seconds.
     let record = site.home(agent, &id).join("conversation.json");
     in_time("it has begun to answer", || {
@@ -121,8 +124,6 @@ fn killed_in_an_answer(agent: Agent, change: impl FnOnce(&Site, &str)) -> Option
     let words: Vec<String> = (0..24).map(|number| format!("word{number}")).collect();
     assert_eq!(task["output"].as_str().map(str::trim), Some(words.join(" ").as_str()), "{agent:?}");
     assert_eq!(task["attempts"].as_array().map(Vec::len), Some(2), "{agent:?}: {task}");
-    let asked = site.llm.of(agent.name());
-    assert_eq!(asked.len(), 2, "{agent:?}: the one in flight at the death, and one more: {asked:?}");
     Some((site, task))
 }
 
@@ -132,7 +133,7 @@ fn after_the_death_of_the_node_gemini_and_opencode_go_on_in_the_session_that_was
     for agent in AGENTS {
         let earlier = |site: &Site, id: &str| {
             if agent == Agent::Gemini {
-                site.is_kept(agent, id, "Say some words.");
+                site.is_kept(agent, id, "echo history");
                 of_another_minute(site, id);
             }
         };
@@ -140,8 +141,16 @@ fn after_the_death_of_the_node_gemini_and_opencode_go_on_in_the_session_that_was
         let sessions = [0, 1].map(|number| &task["attempts"][number]["session_id"]);
         assert!(sessions[0].is_string() && sessions[0] == sessions[1], "{agent:?}: {task}");
         let asked = site.llm.of(agent.name());
-        assert!(asked[1].last.contains("Go on."), "{agent:?}: {asked:?}");
-        assert!(asked[1].sha256.len() > asked[0].sha256.len(), "{agent:?}: the model has the history");
+        assert_eq!(asked.len(), 3, "{agent:?}: the one in flight at the death is asked once more: {asked:?}");
+        assert!(asked[2].last.contains("Go on."), "{agent:?}: {asked:?}");
+        assert!(asked[2].sha256.len() > asked[0].sha256.len(), "{agent:?}: the model has the history");
+        let log = site.place.done(["logs", task["id"].as_str().expect("an id")]);
+        for words in ["Say some words.", "[tool_call ", "word23"] {
+            assert_eq!(log.matches(words).count(), 1, "{agent:?}: \"{words}\" is recorded once: {log}");
+        }
+        let costs: Vec<_> =
+            task["attempts"].as_array().expect("a list").iter().map(|one| &one["cost_usd"]).collect();
+        println!("{agent:?}: {costs:?}");
     }
 }
 
@@ -164,13 +173,15 @@ fn a_session_that_gemini_or_opencode_has_lost_with_the_node_begins_anew_and_the_
         let log = site.place.done(["logs", id]);
         assert!(log.contains("is not there: a new one begins"), "{agent:?}: {log}");
         let asked = site.llm.of(agent.name());
-        assert!(asked[1].last.contains("Say some words."), "{agent:?}: {asked:?}");
+        assert_eq!(asked.len(), 4, "{agent:?}: {asked:?}");
+        assert!(asked[2].last.contains("Say some words."), "{agent:?}: {asked:?}");
     }
 }
 
 #[test]
 fn answers_that_are_none_end_a_run_by_rule_and_an_agent_that_says_success_then_has_none() {
-    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, "retry = { attempts = 1 }"))) else { return };
+    let lines = format!("retry = {{ attempts = 1 }}\n{BOUNDS}");
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, lines.as_str()))) else { return };
     let _node = site.up();
     for broken in ["html", "truncated"] {
         site.llm.set(&json!({ "refuse": broken }));
@@ -181,7 +192,7 @@ fn answers_that_are_none_end_a_run_by_rule_and_an_agent_that_says_success_then_h
             let error = &task["attempts"][0]["error"];
             assert_eq!(error["class"], "transient", "{agent:?}, {broken}: {error}");
             let asked = site.llm.of(&format!("{broken}-{}", agent.name()));
-            let took = asked.last().map(|last| last.at).unwrap_or_default() - asked[0].at;
+            let took = seconds(&task["finished_at"]) - asked[0].at;
             assert!(
                 asked.len() < FEW && took < SOON,
                 "{agent:?}, {broken}: {} requests in {took} s",
@@ -189,4 +200,41 @@ fn answers_that_are_none_end_a_run_by_rule_and_an_agent_that_says_success_then_h
             );
         }
     }
+}
+
+#[test]
+fn a_tool_that_gemini_may_not_use_is_denied_at_once_and_the_task_ends() {
+    let agent = Agent::Gemini;
+    let Some(site) = Site::new(&[(agent, BOUNDS)]) else { return };
+    let _node = site.up();
+    let made = site.place.folder().join("made");
+    let prompt = format!("[[tool 1 echo yes > {}]][[say I may not.]] Make it.", made.display());
+    let id = site.submit_payload(agent, &json!({"prompt": prompt, "permission": "read-only"}));
+    let task = site.done(&id);
+    let log = site.place.done(["logs", &id]);
+    assert!(log.contains("[warning] denied: execute"), "{log}");
+    assert_eq!(task["output"], "I may not.", "{task}");
+    assert!(!made.exists(), "it was run: {log}");
+}
+
+#[test]
+fn gemini_and_opencode_end_soon_when_they_are_cancelled_in_an_answer_and_no_process_is_left() {
+    let Some(site) = Site::new(&AGENTS.map(|agent| (agent, BOUNDS))) else { return };
+    let _node = site.up();
+    // The answer takes twelve seconds.
+    let ids = AGENTS.map(|agent| {
+        site.submit(agent, &format!("[[item {}]][[words 24 0.5]] Say some words.", agent.name()))
+    });
+    for (agent, id) in AGENTS.iter().zip(&ids) {
+        in_time("it is asked", || (!site.llm.of(agent.name()).is_empty()).then_some(()));
+        site.place.done(["cancel", id]);
+    }
+    for (agent, id) in AGENTS.iter().zip(&ids) {
+        let task = site.ended(id, "cancelled");
+        let took = seconds(&task["finished_at"]) - seconds(&task["cancel_requested_at"]);
+        println!("{agent:?}: {took}: {}", site.place.done(["logs", id]));
+        assert!(took < GRACE + SLACK, "{agent:?} ended {took} s after it was cancelled");
+        assert_eq!(site.llm.of(agent.name()).len(), 1, "{agent:?}");
+    }
+    in_time("no process is left", || site.processes().is_empty().then_some(()));
 }

@@ -1,16 +1,18 @@
 //! Deaths of the node in the middle of a job: each item is asked once, but for those in flight, and no transcript is lost.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ostler_testkit::ProcessSignal;
-use serde_json::Value;
 
 use super::site::{Agent, Site, items};
 use super::{first_seed, in_time, pause, rounds};
 use crate::ostler::{Place, Running};
 
-const WORKERS: usize = 4;
+const WORKERS: usize = 8;
+/// What the server answers to each item.
+const ANSWER: &str = "word0 word1 word2";
 
 /// What a death in the middle of a job did.
 struct DeathAtHalf {
@@ -19,14 +21,18 @@ struct DeathAtHalf {
     /// Items that were asked twice: some of those in flight.
     asked_twice: usize,
     requests: usize,
+    took: Duration,
 }
 
 /// Kills a node when half of the items were asked, and another one does the rest.
 fn die_at_half(agent: Agent, count: u64, seed: u64) -> Option<DeathAtHalf> {
-    let site = Site::new(&[(agent, "stagger = \"50ms\"\nretry = { attempts = 1 }")])?;
-    let prompt = "[[item {{ item }}]][[words 3 0.3]] Say some words.";
+    let lines = format!("max_workers = {WORKERS}\nstagger = \"1ms\"\nretry = {{ attempts = 1 }}");
+    let site = Site::new(&[(agent, &lines)])?;
+    let prompt = "[[item {{ item }}]][[words 3 0.1]] Say some words.";
+    let began = Instant::now();
     let node = site.up();
-    let job = site.detach(agent, &["-j4"], prompt, &items("i", count));
+    let at_once = format!("-j{WORKERS}");
+    let job = site.detach(agent, &[at_once.as_str()], prompt, &items("i", count));
     // A seed is a moment: after this request, and a while.
     let nth = usize::try_from(count / 2 + seed % 4).expect("it is small");
     in_time("half of them were asked", || (site.llm.requests().len() >= nth).then_some(()));
@@ -46,27 +52,33 @@ fn die_at_half(agent: Agent, count: u64, seed: u64) -> Option<DeathAtHalf> {
     assert!(in_flight.len() <= WORKERS, "{in_flight:?}");
     let _node = site.up();
     site.all_done(&job);
+    let took = began.elapsed();
     let all = site.llm.requests();
     let mut asked_twice = 0;
-    for result in site.results(&job) {
+    let results = site.results(&job);
+    assert_eq!(results.len() as u64, count, "seed {seed}: no item is lost");
+    for result in results {
         let item = result["item"].as_str().expect("a text");
         let asked = all.iter().filter(|request| request.item == item).count();
         let most = if in_flight.contains(item) { 2 } else { 1 };
         assert!((1..=most).contains(&asked), "seed {seed}: {item} is asked for {asked} times");
+        assert_eq!(result["output"].as_str().map(str::trim), Some(ANSWER), "seed {seed}: {result}");
         asked_twice += usize::from(asked == 2);
-        let task = site.place.json(["show", result["task"].as_str().expect("an id")]);
-        has_transcripts(&task);
     }
-    Some(DeathAtHalf { in_flight: in_flight.len(), asked_twice, requests: all.len() })
+    has_transcripts(&site.place, count);
+    Some(DeathAtHalf { in_flight: in_flight.len(), asked_twice, requests: all.len(), took })
 }
 
-/// Each attempt has its prompt, and its session if it got as far as that.
-fn has_transcripts(task: &Value) {
-    for attempt in task["attempts"].as_array().expect("a list") {
-        if attempt["session_id"].is_string() {
-            assert!(attempt["prompt"].is_string(), "{task}");
-        }
-    }
+/// Each attempt that got as far as a session has its prompt, and each task its answer. All of it is read at once: a look at each task
+/// would be a process of its own.
+fn has_transcripts(place: &Place, count: u64) {
+    let query = format!(
+        "SELECT (SELECT count(*) FROM conversation WHERE session IS NOT NULL AND prompt IS NULL), \
+         (SELECT count(DISTINCT task) FROM event WHERE text LIKE '{ANSWER}%')"
+    );
+    let read = Command::new("sqlite3").arg("-readonly").arg(place.store()).arg(query).output();
+    let read = String::from_utf8(read.expect("there is sqlite3").stdout).expect("text");
+    assert_eq!(read.trim(), format!("0|{count}"), "attempts without a prompt, and tasks with an answer");
 }
 
 #[test]
@@ -85,10 +97,12 @@ fn die_again_and_again(agent: Agent) {
     for seed in first..first + seeds {
         let Some(death) = die_at_half(agent, count, seed) else { return };
         if rounds().is_some() {
-            let DeathAtHalf { in_flight, asked_twice, requests } = death;
+            let DeathAtHalf { in_flight, asked_twice, requests, took } = death;
             println!(
-                "{}, seed {seed}: {count} items, {in_flight} in flight at the death, {requests} requests, {asked_twice} items asked twice",
-                agent.name()
+                "{}, seed {seed}: {count} items, {in_flight} in flight at the death, {requests} requests, {asked_twice} items asked \
+                 twice, 0 lost, {} s",
+                agent.name(),
+                took.as_secs()
             );
         }
     }

@@ -75,3 +75,21 @@ fn codex_answers_and_no_process_of_it_is_left() {
     let (runs, at_once) = form();
     nothing_is_left(Agent::Codex, runs, at_once);
 }
+
+#[test]
+fn codex_exec_answers_and_no_process_of_it_is_left() {
+    let (runs, at_once) = form();
+    nothing_is_left(Agent::CodexExec, runs, at_once);
+}
+
+#[test]
+fn gemini_answers_and_no_process_of_it_is_left() {
+    let (runs, at_once) = form();
+    nothing_is_left(Agent::Gemini, runs, at_once);
+}
+
+#[test]
+fn opencode_answers_and_no_process_of_it_is_left() {
+    let (runs, at_once) = form();
+    nothing_is_left(Agent::OpenCode, runs, at_once);
+}

@@ -18,12 +18,12 @@ mod site;
 mod spending;
 mod usage_limits;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+
+use ostler_testkit::npm_modules;
 
 /// The versions whose lines were recorded.
 const PACKAGES: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0"];
@@ -33,6 +33,8 @@ const ACP_PACKAGES: [&str; 2] = ["@google/gemini-cli@0.61.0", "opencode-ai@1.18.
 const MAX_AGENT_WAIT: Duration = Duration::from_secs(600);
 /// The polling interval. A look is often a process of its own.
 const LOOK: Duration = Duration::from_millis(100);
+/// The polling interval of long forms, whose processor time the agents need.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// The folder with the programs, installed once and kept with the build. `None` where the registry cannot be reached.
 fn programs() -> Option<&'static Path> {
@@ -48,20 +50,8 @@ fn acp_programs() -> Option<&'static Path> {
 
 fn install(folder: &str, packages: [&str; 2], programs: [&str; 2]) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
-    std::fs::create_dir_all(&folder).expect("the build has a folder");
-    let lock = File::create(folder.join("lock")).expect("a file");
-    lock.lock().expect("it can be locked");
-    let bin = folder.join("node_modules/.bin");
-    if !programs.iter().all(|program| bin.join(program).exists()) {
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).args(packages);
-        let installed = npm.stdin(Stdio::null()).output();
-        if !installed.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: {programs:?} could not be installed by npm: {installed:?}");
-            return None;
-        }
-    }
-    Some(bin)
+    let files = programs.map(|program| format!(".bin/{program}"));
+    Some(npm_modules(&folder, &packages, &[&files[0], &files[1]])?.join(".bin"))
 }
 
 /// How many rounds the long forms have; `None`: the short ones are run.
@@ -76,18 +66,27 @@ fn first_seed() -> u64 {
 
 /// Polls until a value is found, with the patience that agents need.
 fn in_time<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    in_time_or(what, String::new, look)
+    poll(what, LOOK, String::new, look)
 }
 
-/// The same. A test that fails says this too.
-fn in_time_or<T>(what: &str, story: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+/// The same for what the program shows. A long form looks less often. A test that fails says this too.
+fn in_time_or<T>(what: &str, story: impl Fn() -> String, look: impl FnMut() -> Option<T>) -> T {
+    poll(what, if rounds().is_some() { SELDOM } else { LOOK }, story, look)
+}
+
+fn poll<T>(
+    what: &str,
+    every: Duration,
+    story: impl Fn() -> String,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
     let until = Instant::now() + MAX_AGENT_WAIT;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < until, "not in time: {what}\n{}", story());
-        pause(LOOK);
+        pause(every);
     }
 }
 

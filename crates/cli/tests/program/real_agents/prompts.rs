@@ -24,6 +24,7 @@ fn odd_items() -> Vec<String> {
         "the same",
         "the same",
         "a\n\n  b\u{e9}\u{1f40e}",
+        "a\0b",
     ];
     let plain = items("plain ", 16 - odd.len() as u64);
     odd.into_iter().map(str::to_owned).chain(plain).collect()

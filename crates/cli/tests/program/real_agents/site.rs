@@ -1,12 +1,16 @@
 //! A place whose node has pools of real agents, all of which ask one scripted server.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
 use super::llm::ScriptedLlm;
 use super::{acp_programs, in_time, in_time_or, programs};
 use crate::ostler::{Place, Running};
+
+/// The program of codex among the packages.
+const NATIVE_CODEX: &str = "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
 
 /// An agent, and how it is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +55,17 @@ impl Agent {
         }
     }
 
-    const fn program(self) -> &'static str {
+    /// Its program. The `codex` of the registry is a launcher in JavaScript: `codex-exec` has it, and `codex` what it starts.
+    fn program(self, bin: &Path) -> PathBuf {
         match self {
-            Self::Claude => "claude",
-            Self::Codex | Self::CodexExec => "codex",
-            Self::Gemini => "gemini",
-            Self::OpenCode => "opencode",
+            Self::Claude => bin.join("claude"),
+            Self::Codex => {
+                let native = bin.with_file_name(NATIVE_CODEX);
+                if native.exists() { native } else { bin.join("codex") }
+            }
+            Self::CodexExec => bin.join("codex"),
+            Self::Gemini => bin.join("gemini"),
+            Self::OpenCode => bin.join("opencode"),
         }
     }
 
@@ -82,7 +91,7 @@ impl Agent {
             "[pool.{name}]\nexecutor = \"agent\"\nagent = \"{name}\"\ncommand = [\"{}\"]\nconfig_folders = \"agents\"\n\
              model = \"{}\"\nbase_url = \"http://127.0.0.1:{port}{root}\"\nenv = {{ {key} = \"sk-of-a-test-0000\", OF_THE_TEST = \"{port}\" }}\n\
              grace = \"5s\"\n{shell}\n{lines}\n",
-            bin.join(self.program()).display(),
+            self.program(bin).display(),
             self.model(),
             name = self.name(),
         )
@@ -130,7 +139,12 @@ impl Site {
 
     /// Submits a prompt, and returns the id of the task.
     pub(super) fn submit(&self, agent: Agent, prompt: &str) -> String {
-        let payload = Value::from(prompt).to_string();
+        self.submit_payload(agent, &Value::from(prompt))
+    }
+
+    /// Submits a prompt with settings of its own.
+    pub(super) fn submit_payload(&self, agent: Agent, payload: &Value) -> String {
+        let payload = payload.to_string();
         self.place.done(["submit", agent.name(), "ask", "--payload", &payload]).trim().to_owned()
     }
 
@@ -148,7 +162,7 @@ impl Site {
         self.ended(id, "completed")
     }
 
-    /// Waits until a task has ended in this state. Otherwise the test fails with what is known of it.
+    /// Waits until a task has ended in this state. If it ends in another one, or its queue is paused, the test fails with what is known of it.
     pub(super) fn ended(&self, id: &str, state: &str) -> Value {
         in_time_or(
             "the task has ended",
@@ -157,24 +171,41 @@ impl Site {
                 let task = self.place.json(["show", id]);
                 let is_over = ["completed", "failed", "cancelled"].iter().any(|over| task["state"] == *over);
                 assert!(!is_over || task["state"] == state, "{task}");
+                assert!(task["held"]["waits_for"] != "paused", "its queue is paused\n{}", self.story(id));
                 is_over.then_some(task)
             },
         )
     }
 
-    /// A task, its transcript, and the requests of all agents.
+    /// A task, its transcript, its queue, the accounts, and the requests of all agents.
     fn story(&self, id: &str) -> String {
         let (task, log) = (self.place.json(["show", id]), self.place.done(["logs", id]));
-        format!("{task}\n{log}\n{:#?}\nprocesses: {:?}", self.llm.requests(), self.processes())
+        let queue = self.circumstances(task["queue"].as_str().expect("a name"));
+        format!("{task}\n{log}\n{queue}\n{:#?}\nprocesses: {:?}", self.llm.requests(), self.processes())
     }
 
-    /// Waits until a job is done.
+    /// What may keep the tasks of a queue from running.
+    fn circumstances(&self, queue: &str) -> String {
+        self.place.done(["queue", "show", queue]) + &self.place.done(["account", "ls"])
+    }
+
+    /// Waits until a job is done. If an item fails, or the job is paused, the test fails at once.
     pub(super) fn all_done(&self, job: &str) {
-        in_time("the job is done", || {
-            let shown = self.place.json(["job", "show", job]);
-            assert_eq!(shown["tasks"]["failed"], 0, "{shown}");
-            (shown["state"] == "completed").then_some(())
-        });
+        let show = || self.place.json(["job", "show", job]);
+        let story = |shown: &Value| {
+            let queue = self.circumstances(shown["queue"].as_str().expect("a name"));
+            format!("{shown}\n{queue}\nprocesses: {:?}", self.processes())
+        };
+        in_time_or(
+            "the job is done",
+            || story(&show()),
+            || {
+                let shown = show();
+                assert_eq!(shown["tasks"]["failed"], 0, "{}", story(&shown));
+                assert!(shown["paused"].is_null(), "{}", story(&shown));
+                (shown["state"] == "completed").then_some(())
+            },
+        );
     }
 
     /// The results of a job, in the order of its items.
@@ -216,6 +247,14 @@ pub(super) fn is_kept_in(folder: &Path, words: &str) {
         };
         files.into_iter().any(|file| has(file.path())).then_some(())
     });
+}
+
+/// Seconds since 1970 of a time that the program shows.
+pub(super) fn seconds(time: &Value) -> f64 {
+    let text = time.as_str().expect("a time");
+    let read = Command::new("date").args(["-u", "+%s.%N", "-d", text]).output().expect("there is date");
+    let read = String::from_utf8(read.stdout).expect("text");
+    read.trim().parse().unwrap_or_else(|_| panic!("{text} is no time"))
 }
 
 /// Names of items, which have a prefix.

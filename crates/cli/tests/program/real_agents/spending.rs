@@ -69,6 +69,27 @@ fn eight_claudes_spend_the_budget_of_their_job_and_the_server_bills_no_more() {
     keep_to_the_budget(Agent::Claude);
 }
 
+/// Codex says what a conversation has cost since it began: what goes on with it counts only the difference.
+#[test]
+fn a_conversation_of_codex_that_goes_on_costs_what_the_server_bills() {
+    let agent = Agent::Codex;
+    let Some(site) = Site::new(&[(agent, "")]) else { return };
+    let _node = site.up();
+    let first = site.submit(agent, "[[item first]][[tokens 99985 3]] Say some words.");
+    site.done(&first);
+    let next = site.place.done(["continue", &first, "--prompt", "[[item second]] Say more."]);
+    let next = site.done(next.trim());
+    let asked = site.llm.of("second");
+    assert!(asked.len() == 1 && asked[0].sha256.len() > 1, "the model has the history: {asked:?}");
+    let cost = next["attempts"][0]["cost_usd"].as_f64().expect("a number");
+    assert!((cost - DIME).abs() < NOTHING, "{next}");
+    let (spent, billed) = (site.spent(), site.billed());
+    assert!(
+        (spent - billed).abs() < NOTHING && (billed - 2.0 * DIME).abs() < NOTHING,
+        "${spent} and ${billed}"
+    );
+}
+
 /// Kills `ostler map` again and again: what the store has in the end is what the server bills, but for requests in flight.
 fn killed_attempts_are_in_the_sum(agent: Agent, count: u64, kills: u64) {
     let Some(site) = Site::new(&[(agent, "stagger = \"50ms\"")]) else { return };

@@ -1,13 +1,12 @@
 //! Usage limits of the real agents: one refusal holds both jobs of an account until it resets, and nothing is asked meanwhile.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use ostler_store::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use super::llm::LlmRequest;
-use super::site::{Agent, Site, items};
+use super::site::{Agent, Site, items, seconds};
 use super::{in_time, rounds};
 
 /// The workers of both jobs.
@@ -25,17 +24,6 @@ const DAY: i64 = 24 * HOUR;
 /// Seconds since 1970.
 fn now() -> i64 {
     SystemClock.now().millis() / 1_000
-}
-
-/// Seconds since 1970 of a time that the program shows.
-fn seconds(time: &Value) -> i64 {
-    let text = time.as_str().expect("a time");
-    let read = Command::new("date").args(["-u", "+%s", "-d", text]).output().expect("there is date");
-    String::from_utf8(read.stdout)
-        .expect("text")
-        .trim()
-        .parse()
-        .unwrap_or_else(|_| panic!("{text} is no time"))
 }
 
 fn account(site: &Site) -> Value {
@@ -73,7 +61,7 @@ fn hold_both_jobs(agent: Agent, count: u64, zone: &str, resets_at: i64) {
         let one = site.place.json(["show", waiting[0]["id"].as_str().expect("an id")]);
         assert_eq!(one["held"]["waits_for"], "usage_limit", "{one}");
     }
-    let until = seconds(&held["held"]["until"]);
+    let until = seconds(&held["held"]["until"]) as i64;
     assert!(
         (until - resets_at - MARGIN_SECONDS).abs() <= MINUTE,
         "held until {until}, and it resets at {resets_at}"
