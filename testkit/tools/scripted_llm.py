@@ -135,7 +135,7 @@ class Conversation:
         """A call of the shell, in the words of the agent."""
         for name, fields in [("Bash", {"command": command, "description": "Run it", "timeout": 600000}),
                              ("run_shell_command", {"command": command, "description": "Run it"}),
-                             ("bash", {"command": command, "description": "Run it"}),
+                             ("bash", {"command": command, "description": "Run it", "timeout": 10000}),
                              ("exec_command", {"cmd": command}), ("shell_command", {"command": command}),
                              ("shell", {"command": ["sh", "-c", command]})]:
             if name in self.tools:

@@ -171,8 +171,8 @@ fn a_follower_sees_a_line_within_a_second() {
     }
     delays.sort_unstable();
     println!("milliseconds from the agent to its follower: {delays:?}");
-    // A busy machine may delay some of them.
-    assert!(delays[LINES / 2] < SECOND_MS, "{delays:?}");
+    // A busy machine may delay one or another.
+    assert!(delays[LINES - 3] < SECOND_MS, "{delays:?}");
     place.write("gate", "");
     completed(&place, &id);
 }

@@ -99,7 +99,17 @@ fn of_another_minute(site: &Site, task: &str) {
     }
 }
 
-/// Kills a node while an agent answers. What `change` does happens before the next one starts. Returns the place and the task.
+/// Waits until an agent has begun to work on a prompt, and that is written down.
+fn begins_to_answer(site: &Site, agent: Agent, id: &str) {
+    let record = site.home(agent, id).join("conversation.json");
+    in_time("it has begun to answer", || {
+        let text = std::fs::read_to_string(&record).unwrap_or_default();
+        let begun = serde_json::from_str::<Value>(&text).is_ok_and(|record| record["begun"] == id);
+        begun.then_some(())
+    });
+}
+
+/// Kills a node while an agent answers, after it has used a tool. What `change` does happens before the next one starts. Returns the place and the task.
 fn killed_in_an_answer(agent: Agent, change: impl FnOnce(&Site, &str)) -> Option<(Site, Value)> {
     let site = Site::new(&[(agent, BOUNDS)])?;
     let node = site.up();
@@ -108,12 +118,7 @@ fn killed_in_an_answer(agent: Agent, change: impl FnOnce(&Site, &str)) -> Option
     let id = site.submit(agent, &format!("{marks} Say some words."));
     in_time("it has used a tool", || (site.llm.of(agent.name()).len() == 2).then_some(()));
     // The answer takes twelve seconds.
-    let record = site.home(agent, &id).join("conversation.json");
-    in_time("it has begun to answer", || {
-        let text = std::fs::read_to_string(&record).unwrap_or_default();
-        let begun = serde_json::from_str::<Value>(&text).is_ok_and(|record| record["begun"] == id.as_str());
-        begun.then_some(())
-    });
+    begins_to_answer(&site, agent, &id);
     node.signal(ProcessSignal::KILL);
     drop(node);
     in_time("the agent died with the node", || site.processes().is_empty().then_some(()));
@@ -145,7 +150,7 @@ fn after_the_death_of_the_node_gemini_and_opencode_go_on_in_the_session_that_was
         assert!(asked[2].last.contains("Go on."), "{agent:?}: {asked:?}");
         assert!(asked[2].sha256.len() > asked[0].sha256.len(), "{agent:?}: the model has the history");
         let log = site.place.done(["logs", task["id"].as_str().expect("an id")]);
-        for words in ["Say some words.", "[tool_call ", "word23"] {
+        for words in ["Say some words.", "[tool_call ", "[assistant] word0 "] {
             assert_eq!(log.matches(words).count(), 1, "{agent:?}: \"{words}\" is recorded once: {log}");
         }
         let costs: Vec<_> =
@@ -226,14 +231,15 @@ fn gemini_and_opencode_end_soon_when_they_are_cancelled_in_an_answer_and_no_proc
         site.submit(agent, &format!("[[item {}]][[words 24 0.5]] Say some words.", agent.name()))
     });
     for (agent, id) in AGENTS.iter().zip(&ids) {
-        in_time("it is asked", || (!site.llm.of(agent.name()).is_empty()).then_some(()));
+        begins_to_answer(&site, *agent, id);
         site.place.done(["cancel", id]);
     }
     for (agent, id) in AGENTS.iter().zip(&ids) {
         let task = site.ended(id, "cancelled");
         let took = seconds(&task["finished_at"]) - seconds(&task["cancel_requested_at"]);
-        println!("{agent:?}: {took}: {}", site.place.done(["logs", id]));
         assert!(took < GRACE + SLACK, "{agent:?} ended {took} s after it was cancelled");
+        let log = site.place.done(["logs", id]);
+        assert!(log.contains("[assistant] word0 "), "{agent:?}: what it had said is kept: {log}");
         assert_eq!(site.llm.of(agent.name()).len(), 1, "{agent:?}");
     }
     in_time("no process is left", || site.processes().is_empty().then_some(()));
