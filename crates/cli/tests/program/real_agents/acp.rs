@@ -11,6 +11,8 @@ use super::site::{Agent, Site, items, seconds};
 const AGENTS: [Agent; 2] = [Agent::Gemini, Agent::OpenCode];
 /// An agent that hangs fails its test before the test gives up.
 const BOUNDS: &str = "timeout = \"3m\"\nidle_watchdog = \"60s\"";
+/// What a request costs that bills 20,000 tokens and 1,000.
+const REQUEST_USD: f64 = 0.025;
 /// Requests for a task that ends by rule. Other requests, such as one for a title, are not counted.
 const FEW: usize = 10;
 /// Seconds in which it ends.
@@ -35,8 +37,7 @@ fn ten_items_are_asked_once_each_by_gemini_and_by_opencode_and_their_cost_is_kno
             items(agent.name(), 10).iter().map(|item| format!("Done with {item}.")).collect();
         assert_eq!(outputs, expected, "{agent:?}");
         for one in &results {
-            // 20,000 tokens in and 1,000 out.
-            assert_eq!(one["cost_usd"].as_f64(), Some(0.025), "{agent:?}: {one}");
+            assert_eq!(one["cost_usd"].as_f64(), Some(REQUEST_USD), "{agent:?}: {one}");
         }
     }
     let mut asked = BTreeMap::new();
@@ -53,7 +54,8 @@ fn the_real_agents_of_the_protocol_use_tools_and_go_on_with_a_conversation_and_r
     let _node = site.up();
     let ids = AGENTS.map(|agent| {
         let mark = site.place.folder().join(format!("made-by-{}", agent.name()));
-        site.submit(agent, &format!("[[tool 1 echo yes > {}]][[say It is made.]] Make it.", mark.display()))
+        let marks = format!("[[tokens 20000 1000]][[tool 1 echo yes > {}]]", mark.display());
+        site.submit(agent, &format!("{marks}[[say It is made.]] Make it."))
     });
     for (agent, id) in AGENTS.iter().zip(&ids) {
         let task = site.done(id);
@@ -71,6 +73,11 @@ fn the_real_agents_of_the_protocol_use_tools_and_go_on_with_a_conversation_and_r
         let next = site.done(&id);
         assert_eq!(next["output"], "And again.", "{agent:?}");
         assert_eq!(last_session(&next), session, "{agent:?}");
+        if *agent == Agent::Gemini {
+            // Opencode tells no cost of a model whose context window it does not know, and of the tokens those of the last request.
+            assert_eq!(task["attempts"][0]["cost_usd"].as_f64(), Some(2.0 * REQUEST_USD), "{task}");
+        }
+        assert_eq!(next["attempts"][0]["cost_usd"].as_f64(), Some(REQUEST_USD), "{agent:?}: {next}");
         let log = site.place.done(["logs", &id]);
         assert!(
             log.contains("And again.") && !log.contains("It is made."),
@@ -153,9 +160,8 @@ fn after_the_death_of_the_node_gemini_and_opencode_go_on_in_the_session_that_was
         for words in ["Say some words.", "[tool_call ", "[assistant] word0 "] {
             assert_eq!(log.matches(words).count(), 1, "{agent:?}: \"{words}\" is recorded once: {log}");
         }
-        let costs: Vec<_> =
-            task["attempts"].as_array().expect("a list").iter().map(|one| &one["cost_usd"]).collect();
-        println!("{agent:?}: {costs:?}");
+        let cost = task["attempts"][1]["cost_usd"].as_f64();
+        assert_eq!(cost, Some(REQUEST_USD), "{agent:?}: its history is not paid again: {task}");
     }
 }
 
