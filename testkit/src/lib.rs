@@ -27,7 +27,7 @@ mod views;
 pub use ids::Ids;
 pub use llm::{LlmReply, LlmRequest, LlmServer, ReplyEnd, anthropic_events, chat_events, responses_events};
 pub use npm::npm_modules;
-pub use ostler_conformance::{ManualClock, Memory, one_of_each};
+pub use ostler_conformance::{ManualClock, Memory, note, one_of_each};
 pub use pgbouncer::{PoolMode, PrivatePgbouncer};
 pub use postgres::{Disk, PrivatePostgres};
 pub use proxy::{Proxy, Weather};

@@ -168,7 +168,7 @@ fn attempts(page: &PageContext, id: &str, all: &[AttemptView]) -> Markup {
         @if !all.is_empty() {
             section id="attempts" {
                 h2 { "Attempts" @if all.len() > shown.len() { span class="quiet" { " the last " (shown.len()) " of " (all.len()) } } }
-                div class="scroll" { table class="aside" {
+                div class="scroll" tabindex="0" role="region" aria-label="Attempts side by side" { table class="aside" {
                     thead { tr { th { span class="hidden" { "What" } } @for attempt in shown { th scope="col" { "Attempt " (attempt.number) } } } }
                     tbody {
                         (line_of("State", shown, |attempt| badge(attempt.state)))

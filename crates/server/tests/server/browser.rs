@@ -1,140 +1,148 @@
-//! The dashboard in Chromium, driven by `browser/scenario.mjs`.
+//! The dashboard in a real Chromium. Each test is a scenario of the folder `browser`: `driver.rs` plays it, `furnish.rs` makes what there is
+//! to see, and `kit.mjs` has what scenarios share.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+mod driver;
+mod furnish;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::{EventBody, Outcome, Role, ToolStatus};
-use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange};
-use ostler_testkit::{TempStore, npm_modules};
+use ostler_core::{Outcome, TaskId};
+use ostler_store::calls::Claimed;
+use ostler_testkit::{TempSchema, TempStore};
+use serde_json::{Value, json};
 
-use crate::world::{FULL, QUEUE, StorePlace, World};
+use crate::world::{FULL, QUEUE, READ, StorePlace, World};
+use driver::play;
+use furnish::{Furniture, furnish};
 
-/// What drives the browser.
-const PACKAGE: &str = "playwright-core@1";
-/// How long the whole scenario may take.
-const MAX_SCENARIO: Duration = Duration::from_secs(300);
-/// Lines of the scenario that wait to be read.
-const MAX_LINES: usize = 16;
 /// A folder for pictures of the pages, if they are wanted.
 const PICTURES: &str = "OSTLER_PICTURES";
+/// How much longer long forms are.
+const ROUNDS: &str = "OSTLER_ROUNDS";
 
-/// The folder with the package, installed once; `None` if that is not possible here.
-fn modules() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
-    npm_modules(&folder, &[PACKAGE], &["playwright-core"])
+fn rounds() -> u64 {
+    std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
 }
 
-/// Queues and a conversation, so that there is something to see.
-async fn furnish(world: &World) {
-    let node = world.node().await;
-    for (queue, kind, count) in
-        [("reports", "render", 2), ("review", "agent", 1), ("thumbnails", "resize", 40)]
-    {
-        world.store.enqueue(world.ids.new_tasks(count, queue, kind)).await.expect("they are accepted");
-    }
-    let why = "the database is moved tonight".to_owned();
-    world.store.configure("reports", vec![QueueChange::Pause(why)]).await.expect("it is set");
-    let claim =
-        |queue: &str, limit| Claim { session: node, queue: queue.to_owned(), kinds: Kinds::Any, limit };
-    for (queue, limit) in [("thumbnails", 30), ("review", 1)] {
-        let ClaimAnswer::Tasks { tasks, .. } =
-            world.store.claim(claim(queue, limit)).await.expect("it is answered")
-        else {
-            panic!("the session is over")
-        };
-        if queue == "thumbnails" {
-            world.finish(tasks, &Outcome::Success).await;
-            continue;
-        }
-        let call = "c1".to_owned();
-        let said = vec![
-            EventBody::Message { role: Role::User, text: "Review the change of the parser.".to_owned() },
-            EventBody::ToolCall {
-                call: call.clone(),
-                tool: "Read".to_owned(),
-                input: r#"{"file":"src/parse.rs"}"#.to_owned(),
-            },
-            EventBody::ToolResult {
-                call,
-                tool: None,
-                status: ToolStatus::Ok,
-                output: "fn parse() {\n}\n".repeat(20),
-            },
-            EventBody::Message {
-                role: Role::Assistant,
-                text: "The parser accepts an empty line.".to_owned(),
-            },
-        ];
-        world.store.append(tasks[0].lease.as_ref(), said).await.expect("they are written");
-        std::mem::forget(tasks);
-    }
+/// What every scenario is told, with something of its own.
+fn told(world: &World, own: &Value) -> Value {
+    let mut all = json!({
+        "base": format!("http://{}", world.address),
+        "token": FULL,
+        "read": READ,
+        "rounds": rounds(),
+        "pictures": std::env::var(PICTURES).unwrap_or_default(),
+    });
+    let fields = all.as_object_mut().expect("an object");
+    fields.extend(own.as_object().expect("an object").clone());
+    all
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_browser_sees_the_pages_live_and_acts_on_them() {
-    let Some(modules) = modules() else { return };
-    let place = Arc::new(StorePlace::File(TempStore::real()));
-    let mut world = World::for_browser(Arc::clone(&place), 0).await;
-    let port: u16 = world.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+fn port_of(world: &World) -> u16 {
+    world.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+async fn on_file() -> World {
+    World::for_browser(Arc::new(StorePlace::File(TempStore::real())), 0).await
+}
+
+async fn on_server() -> World {
+    World::for_browser(Arc::new(StorePlace::Server(TempSchema::make())), 0).await
+}
+
+/// A scenario that orders nothing.
+async fn alone(order: &str) -> String {
+    panic!("{order} is not known here")
+}
+
+async fn log_in_watch_select_mend_and_restart(world: World) {
     let mut letter = world.ids.new_tasks(1, QUEUE, "send").remove(0);
     letter.payload = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000","who":"old"}"#.to_owned();
     let dead = letter.id.to_string();
     world.store.enqueue(vec![letter]).await.expect("it is accepted");
     world.fail(1).await;
     world.enqueue(3).await;
-    furnish(&world).await;
-    let link = format!("/login#{}", world.server().login_text().expect("a link"));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/browser/scenario.mjs");
-    let pictures = std::env::var(PICTURES).unwrap_or_default();
-    let mut node = std::process::Command::new("node")
-        .arg(script)
-        .args([
-            &modules.display().to_string(),
-            &format!("http://{}", world.address),
-            &link,
-            FULL,
-            &dead,
-            &pictures,
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node runs");
-    let (mut orders, out) = (node.stdin.take().expect("a pipe"), node.stdout.take().expect("a pipe"));
-    let (sender, mut lines) = tokio::sync::mpsc::channel::<String>(MAX_LINES);
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                return;
+    let furniture = furnish(&world).await;
+    let (place, port) = (Arc::clone(&world.place), port_of(&world));
+    let told = told(&world, &json!({ "dead": dead, "talk": furniture.talk }));
+    let mut held = Some(world);
+    play("scenario.mjs", &told, async |order| {
+        match order {
+            "stop" => {
+                let server = held.take().and_then(|world| world.server).expect("it runs");
+                server.stop(Duration::from_secs(1)).await;
             }
+            "start" => held = Some(World::for_browser(Arc::clone(&place), port).await),
+            other => panic!("{other} is not known here"),
         }
-    });
-    let scenario = async {
-        let mut last = String::new();
-        while let Some(line) = lines.recv().await {
-            match line.as_str() {
-                "restart" => {
-                    let server = world.server.take().expect("it runs");
-                    server.stop(Duration::from_secs(1)).await;
-                    orders.write_all(b"stopped\n").expect("it listens");
-                }
-                "start" => {
-                    world = World::for_browser(Arc::clone(&place), port).await;
-                    orders.write_all(b"started\n").expect("it listens");
-                }
-                _ => {}
+        "done".to_owned()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_sees_the_pages_live_and_acts_on_them() {
+    log_in_watch_select_mend_and_restart(on_file().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_sees_the_pages_live_and_acts_on_them_on_a_server() {
+    log_in_watch_select_mend_and_restart(on_server().await).await;
+}
+
+/// Weight, barriers, answers and keys: one browser looks at one furnished node.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_view_answers_its_question_is_light_and_has_no_barrier() {
+    let world = on_file().await;
+    let Furniture { talk, letter, job, retry, ready, .. } = furnish(&world).await;
+    let long = furnish::long_transcript(&world).await;
+    let own = json!({ "talk": talk, "letter": letter, "job": job, "retry": retry, "ready": ready, "long": long });
+    play("views.mjs", &told(&world, &own), alone).await;
+}
+
+/// Pages of other sites and texts of strangers.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_sites_read_and_change_nothing_and_hostile_texts_stay_texts() {
+    let world = on_file().await;
+    let tasks = furnish::hostile(&world).await;
+    play("strangers.mjs", &told(&world, &json!({ "tasks": tasks })), alone).await;
+}
+
+/// Claims the waiting tasks of the queue of tests, and completes them.
+async fn complete(world: &World, session: ostler_core::SessionId, most: usize) -> Vec<TaskId> {
+    let claimed: Vec<Claimed> = world.claim(session, most).await;
+    let ids = claimed.iter().map(|one| one.lease.task()).collect();
+    world.finish(claimed, &Outcome::Success).await;
+    ids
+}
+
+async fn hands_stay_free_and_live_equals_fresh(world: World) {
+    let session = world.node().await;
+    let waiting = world.enqueue(60).await;
+    let furniture = furnish(&world).await;
+    let ids: Vec<String> = waiting.iter().map(ToString::to_string).collect();
+    let told = told(&world, &json!({ "waiting": ids, "talk": furniture.talk, "letter": furniture.letter }));
+    play("live.mjs", &told, async |order| match order.split_once(' ') {
+        // So many tasks are enqueued and end.
+        Some(("ends", count)) => {
+            let count: usize = count.parse().expect("a number");
+            let (queue, tasks) = ("busy", world.ids.new_tasks(count, "busy", "tick"));
+            for some in tasks.chunks(ostler_store::MAX_BATCH) {
+                world.store.enqueue(some.to_vec()).await.expect("they are accepted");
+                world.finish(furnish::claim(&world, session, queue, some.len()).await, &Outcome::Success).await;
             }
-            last = line;
+            "done".to_owned()
         }
-        last
-    };
-    let last = tokio::time::timeout(MAX_SCENARIO, scenario).await;
-    if last.is_err() {
-        node.kill().expect("it is our child");
-    }
-    let (last, status) = (last.expect("it ends"), node.wait().expect("it ends"));
-    assert!(status.success() && last == "done", "{status}: {last}");
+        Some(("complete", count)) => {
+            complete(&world, session, count.parse().expect("a number")).await.len().to_string()
+        }
+        _ => panic!("{order} is not known here"),
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn live_updates_leave_hands_alone_and_show_what_a_reload_shows() {
+    hands_stay_free_and_live_equals_fresh(on_file().await).await;
 }

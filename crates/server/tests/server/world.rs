@@ -241,6 +241,13 @@ impl World {
         self.ask("POST", path, body).await
     }
 
+    /// Puts something there, and expects that it is taken.
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Reply {
+        let reply = self.ask("PUT", path, &body.to_string()).await;
+        assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
+        reply
+    }
+
     pub(crate) async fn node(&self) -> SessionId {
         let node = self.ids.new_session("runner", Duration::from_secs(600));
         let session = node.id;

@@ -16,13 +16,14 @@ const BEFORE = 10; // events that are shown before the one of an address
 
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const zoned = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
-const zone = zoned.formatToParts(0).find((part) => part.type === "timeZoneName")?.value ?? "";
+// The name of the zone changes with its clocks.
+const zone = (at) => zoned.formatToParts(at).find((part) => part.type === "timeZoneName")?.value ?? "";
 
 function localize(within) {
   for (const time of within.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    time.textContent = "clock" in time.dataset ? zoned.format(at) : `${full.format(at)} ${zone}`;
+    time.textContent = "clock" in time.dataset ? zoned.format(at) : `${full.format(at)} ${zone(at)}`;
     time.title = time.dateTime;
   }
 }
