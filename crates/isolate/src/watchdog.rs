@@ -18,8 +18,8 @@ const TICK: Duration = Duration::from_millis(5);
 /// Ticks without a running call before the thread waits for one.
 const IDLE_TICKS: u32 = 20;
 
-/// A stopped call whose thread gets no CPU time is waited for, up to this many times the patience.
-const STARVED: u32 = 20;
+/// How long a stopped call is waited for whose thread gets no CPU time.
+const MAX_STARVED: Duration = Duration::from_secs(2);
 
 /// A call that runs on although it was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +223,7 @@ impl Running {
             (Some(cpu), Some(then)) => cpu.saturating_sub(then),
             (None, _) | (_, None) => waited,
         };
-        if self.reported || (ran_on < patience && waited < patience * STARVED) {
+        if self.reported || (ran_on < patience && waited < MAX_STARVED.max(patience)) {
             return None;
         }
         self.reported = true;

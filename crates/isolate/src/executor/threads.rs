@@ -33,7 +33,7 @@ use crate::watchdog::{DeafCall, Watchdog};
 use crate::worker::FunctionWorker;
 
 /// How long a stopped call may run on, in CPU time, before its thread is given up.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Calls that wait for a thread: a worker runs one at a time.
 const MAX_WAITING_CALLS: usize = 1;
 

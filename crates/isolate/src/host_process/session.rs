@@ -20,7 +20,7 @@ use crate::verdict;
 use crate::watchdog::DeafCall;
 
 /// How long the watchdog waits for a thread that is writing a frame.
-const MAX_WRITER_WAIT: Duration = Duration::from_secs(1);
+const MAX_WRITER_WAIT: Duration = Duration::from_millis(250);
 /// How often it looks meanwhile.
 const WRITER_TICK: Duration = Duration::from_millis(5);
 

@@ -14,7 +14,7 @@ use ostler_isolate::{FunctionEnd, Isolation};
 
 use crate::bench::{Bench, output, rounds, work};
 use crate::bombs::{POSITIONS, limits, module};
-use crate::corpus::{ABORT, Bomb, DEAF, ENDING};
+use crate::corpus::{ABORT, Bomb, DEAF, ENDING, bomb};
 use crate::engines::{by_engine, tested};
 
 on_each_engine_async!(
@@ -24,26 +24,41 @@ on_each_engine_async!(
 
 /// Hosts that run scripts at once.
 const HOSTS: usize = 2;
-/// The timeout of the script that only waits.
+/// The timeout of scripts that only wait.
 const WAIT: Duration = Duration::from_millis(200);
 /// Wall time beyond the limit. Generous: other tests run at the same time, and a limit is CPU time.
 const MAX_OVERRUN: Duration = Duration::from_secs(60);
 
-/// Scripts for causes that the corpus leaves out.
-const MORE: [Bomb; 3] = [
-    Bomb {
-        name: "rejection",
-        script: "Promise.reject(new Error('lost')); await new Promise((done) => setTimeout(done, 1))",
-        quickjs: &["unhandled rejection"],
-        v8: &["unhandled rejection"],
-    },
-    Bomb {
-        name: "wait",
-        script: "await new Promise((done) => setTimeout(done, 3600_000))",
-        quickjs: &["wall"],
-        v8: &["wall"],
-    },
-    Bomb { name: "long output", script: "return 'x'.repeat(1100000)", quickjs: &["output"], v8: &["output"] },
+/// Scripts for causes that the corpus leaves out. They await, or mean something else in another position.
+const MORE: [Bomb; 2] = [
+    bomb(
+        "rejection",
+        "Promise.reject(new Error('lost')); await new Promise((done) => setTimeout(done, 1))",
+        &["unhandled rejection"],
+    ),
+    bomb("long output", "return 'x'.repeat(1100000)", &["output"]),
+];
+
+/// Scripts that wait, and hardly use the processor: only their time ends them. Each stands wherever it may `await`.
+const WAITS: [Bomb; 6] = [
+    bomb("one timer", "await new Promise((done) => setTimeout(done, 3600_000))", &["wall"]),
+    bomb("timers in a loop", "for (;;) await new Promise((done) => setTimeout(done, 20))", &["wall"]),
+    bomb(
+        "timers that reject",
+        "for (;;) try { await new Promise((_, no) => setTimeout(no, 20)) } catch {}",
+        &["wall"],
+    ),
+    bomb("interval", "setInterval(() => {}, 20); await new Promise(() => {})", &["wall"]),
+    bomb(
+        "race that is not won",
+        "await Promise.race([new Promise(() => {}), new Promise((done) => setTimeout(done, 3600_000))])",
+        &["wall"],
+    ),
+    bomb(
+        "abort signal with a timeout",
+        "await new Promise((done) => AbortSignal.timeout(3600_000).addEventListener('abort', done))",
+        &["wall"],
+    ),
 ];
 
 /// Which positions a script is tried in.
@@ -71,7 +86,7 @@ pub(crate) struct HostBlast {
     pub(crate) position: &'static str,
     pub(crate) cause: &'static str,
     pub(crate) overrun: Duration,
-    ended: AttemptResult,
+    pub(crate) ended: AttemptResult,
     ends: Vec<&'static str>,
 }
 
@@ -123,7 +138,7 @@ fn charges(bench: &Bench, positions: Positions) -> VecDeque<Charge> {
     let ending = ENDING.iter().map(|bomb| (bomb.name, bomb.script, in_host(bomb.ends())));
     let any: &[&'static str] = &["deaf", "ended cpu", "ended memory", "ended thrown", "ended output"];
     let deaf = DEAF.iter().map(|deaf| (deaf.name, deaf.script, in_host(by_engine(any, deaf.v8))));
-    let more = MORE.iter().map(|bomb| (bomb.name, bomb.script, bomb.ends().to_vec()));
+    let more = MORE.iter().chain(&WAITS).map(|bomb| (bomb.name, bomb.script, bomb.ends().to_vec()));
     let mut all = VecDeque::new();
     for (number, (name, script, ends)) in ending.chain(deaf).chain(more).enumerate() {
         let is_last = MORE.iter().any(|bomb| bomb.name == name);
@@ -140,7 +155,7 @@ fn charges(bench: &Bench, positions: Positions) -> VecDeque<Charge> {
         for (place, position, module) in chosen {
             let kind = format!("b{number}p{place}");
             bench.function(&kind, &module);
-            let waits = name == "wait";
+            let waits = WAITS.iter().any(|bomb| bomb.name == name);
             let timeout = if waits { WAIT } else { limits().wall };
             let limit = if waits { WAIT } else { limits().cpu };
             all.push_back(Charge { name, position, kind, ends: ends.clone(), timeout, limit });
@@ -208,7 +223,7 @@ pub(crate) async fn explode(positions: Positions, hosts: usize) -> Vec<HostBlast
 async fn every_script_ends_in_its_host_and_no_other_task_notices() {
     let positions = if rounds().is_some() { Positions::All } else { Positions::One };
     let blasts = explode(positions, HOSTS).await;
-    assert!(blasts.len() >= ENDING.len() + DEAF.len() + MORE.len());
+    assert!(blasts.len() >= ENDING.len() + DEAF.len() + MORE.len() + WAITS.len());
     let mut wrong = Vec::new();
     for HostBlast { name, position, cause, overrun, ended, ends } in blasts {
         if !ends.contains(&cause) {
