@@ -21,6 +21,7 @@ mod sandbox;
 mod self_test;
 mod session;
 mod tasks;
+mod weakened;
 
 use std::convert::Infallible;
 use std::io;
@@ -41,14 +42,16 @@ use self::tasks::TaskRunner;
 use crate::dialect::HostSetup;
 use crate::exhaustion::on_exhaustion;
 use crate::watchdog::Watchdog;
+#[cfg(feature = "weakened")]
+pub use weakened::{Weakness, run_weakened};
 
 /// The first argument that makes a program a host. Internal.
 pub const HOST: &str = "isolate-host";
 
 /// The variable with the descriptor of a worker's socket. A host's is its standard input.
 const FD_VARIABLE: &str = "OSTLER_FD";
-/// How long a stopped call may run on, in CPU time, before the process is ended.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a stopped call may run on, in CPU time, before the process is ended: what the engine can interrupt ends sooner.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Tasks that wait for the isolate's thread: a node sends one at a time.
 const MAX_WAITING_TASKS: usize = 1;
 

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::frames::{self, AttemptKey, TaskFrame};
 use super::memory::DataGauge;
 use super::session::HostSession;
+use super::weakened::native_call;
 use crate::call::{CallInfo, FunctionCall, deadline_in};
 use crate::dialect::{HostSetup, encode_call};
 use crate::end::FunctionEnd;
@@ -120,7 +121,7 @@ impl FunctionHost for TaskHost {
     }
 
     fn secret(&self, name: &str) -> Option<String> {
-        self.secrets.get(name).cloned()
+        self.secrets.get(name).cloned().or_else(|| native_call(name))
     }
 
     fn call(&self, call: HostCall, reply: HostReply) {

@@ -47,21 +47,29 @@ pub(crate) async fn supervisor() -> Supervisor {
 
 /// The program of hosts is an example, which `cargo test` builds: a test runs beside the threads of its harness, and V8 must be first.
 pub(crate) fn host() -> HostProgram {
+    example("function_host", &[])
+}
+
+/// An example as the program of hosts, with these arguments.
+pub(crate) fn example(name: &str, args: &[&str]) -> HostProgram {
     let test = std::env::current_exe().expect("a test is a program");
     let folder = test.parent().and_then(Path::parent).expect("it is in target/debug/deps");
-    let program = folder.join("examples/function_host");
+    let program = folder.join("examples").join(name);
     assert!(program.exists(), "{} is missing: cargo build --examples -p ostler-isolate", program.display());
-    HostProgram { argv: vec![program.display().to_string(), HOST.to_owned()], env: Vec::new() }
+    let mut argv = vec![program.display().to_string(), HOST.to_owned()];
+    argv.extend(args.iter().map(|arg| (*arg).to_owned()));
+    HostProgram { argv, env: Vec::new() }
 }
 
 /// The executor of a policy.
 pub(crate) fn executor(policy: &IsolatePolicy, supervisor: &Supervisor) -> Arc<dyn Executor> {
+    let mut policy = policy.clone();
+    if policy.program == HostProgram::default() {
+        policy.program = host();
+    }
     let built = match policy.isolation {
-        Isolation::Process => IsolateExecutor::in_hosts(
-            &IsolatePolicy { program: host(), ..policy.clone() },
-            supervisor.clone(),
-        ),
-        Isolation::Thread => IsolateExecutor::on_threads(policy),
+        Isolation::Process => IsolateExecutor::in_hosts(&policy, supervisor.clone()),
+        Isolation::Thread => IsolateExecutor::on_threads(&policy),
     };
     built.unwrap_or_else(|fault| panic!("{fault}"))
 }

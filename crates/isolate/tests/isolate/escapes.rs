@@ -3,12 +3,16 @@
 
 use std::rc::Rc;
 
-use ostler_isolate::{FunctionLimits, FunctionSource, Isolation, Reuse};
+use ostler_isolate::{FunctionLimits, FunctionSource, HostProgram, Isolation, Reuse};
 
+#[cfg(feature = "weakened")]
+use crate::bench::example;
 use crate::bench::{Bench, work};
 use crate::desk::{Desk, call, run, worker};
 
 on_each_engine_async!(no_script_gets_out_of_a_host);
+#[cfg(feature = "weakened")]
+on_each_engine_async!(the_corpus_notices_a_host_without_its_sandbox);
 on_each_engine!(the_global_object_has_nothing_else, no_script_gets_out, the_corpus_notices_a_weak_isolate,);
 
 /// Everything that is on the global object, without the language itself.
@@ -202,36 +206,78 @@ fn no_script_gets_out() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The same corpus through the executor, in host processes. `PORT` stands for a socket of this machine that is open.
-async fn no_script_gets_out_of_a_host() {
-    const MORE: [&str; 4] = [
-        "return (await fetch('http://127.0.0.1:PORT/')).status",
-        "return (await fetch('http://localhost:PORT/')).status",
-        "return (await fetch('file://CANARY')).text()",
-        "await ctx.file('CANARY', 'x'); return 'written'",
-    ];
+/// More for scripts in host processes. `PORT` stands for a socket of this machine that is open, `PID` for this process.
+const FROM_HOSTS: [&str; 4] = [
+    "return (await fetch('http://127.0.0.1:PORT/')).status",
+    "return (await fetch('http://localhost:PORT/')).status",
+    "return (await fetch('file://CANARY')).text()",
+    "await ctx.file('CANARY', 'x'); return 'written'",
+];
+
+/// What a script that has broken out of its engine would do. Only a weakened host does it.
+const NATIVE: [&str; 5] = [
+    "return ctx.secret('native:read CANARY')",
+    "return ctx.secret('native:read /proc/PID/environ')",
+    "return ctx.secret('native:run CANARY')",
+    "return ctx.secret('native:connect 127.0.0.1:PORT') + 'connected'",
+    "return ctx.secret('native:write CANARY') + 'written'",
+];
+
+/// What the corpus found in hosts.
+struct Found {
+    /// Scripts with an output.
+    scripts: Vec<String>,
+    has_connected: bool,
+    has_written: bool,
+}
+
+/// Runs the corpus through the executor, in hosts of this program. `None`: real ones.
+async fn escape(program: Option<HostProgram>) -> Found {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("it can be set");
     let port = listener.local_addr().expect("an address").port().to_string();
     let canary = canary();
     let path = canary.path().to_str().expect("it is text");
-    let bench = Bench::new(Isolation::Process, |_| {}).await;
+    let bench = Bench::new(Isolation::Process, |policy| {
+        policy.program = program.unwrap_or_else(|| policy.program.clone());
+    })
+    .await;
     let mut worker = bench.open().await;
-    let mut found = Vec::new();
-    for script in ESCAPES.iter().chain(&MORE) {
-        let script = script.replace("CANARY", path).replace("PORT", &port);
-        bench.body("escape", &script);
+    let mut scripts = Vec::new();
+    for script in ESCAPES.iter().chain(&FROM_HOSTS).chain(&NATIVE) {
+        let known = [("CANARY", path), ("PORT", &port), ("PID", &std::process::id().to_string())];
+        let text = known.iter().fold((*script).to_owned(), |text, (name, value)| text.replace(name, value));
+        bench.body("escape", &text);
         let (ended, _) = bench.run(worker, work("escape", "null")).await;
-        if let Some(output) = ended.output {
-            found.push(format!("{script}: {output}"));
+        if ended.output.is_some() {
+            scripts.push((*script).to_owned());
         }
         worker = bench.next_worker(worker, ended.slot).await;
     }
-    assert!(found.is_empty(), "{}", found.join("\n"));
-    assert_eq!(std::fs::read(canary.path()).expect("it is there"), b"export default 'canary'");
-    let refused = listener.accept().map(|_| ()).expect_err("nothing has connected");
-    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
     bench.executor.close(worker).await;
+    Found {
+        scripts,
+        has_connected: listener.accept().is_ok(),
+        has_written: std::fs::read(canary.path()).expect("it is there") != b"export default 'canary'",
+    }
+}
+
+async fn no_script_gets_out_of_a_host() {
+    let found = escape(None).await;
+    assert!(found.scripts.is_empty(), "{}", found.scripts.join("\n"));
+    assert!(!found.has_connected && !found.has_written);
+}
+
+/// A sandbox holds scripts that are out of their engine, and without it the corpus sees every one of them.
+#[cfg(feature = "weakened")]
+async fn the_corpus_notices_a_host_without_its_sandbox() {
+    let weakened = |weakness| Some(example("weakened_host", &[weakness]));
+    let found = escape(weakened("native-calls")).await;
+    assert!(found.scripts.is_empty(), "{}", found.scripts.join("\n"));
+    assert!(!found.has_connected && !found.has_written);
+    let found = escape(weakened("no-sandbox")).await;
+    assert_eq!(found.scripts, NATIVE);
+    assert!(found.has_connected && found.has_written);
 }
 
 /// The same corpus in isolates that are weak on purpose, as if a host had put more on the global object: it notices what is reachable.
