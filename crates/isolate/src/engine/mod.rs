@@ -147,8 +147,64 @@ impl Drop for LiveIsolate {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::call::{CallInfo, FunctionCall};
+    use crate::host::{FunctionHost, FunctionProgress, HostCall, HostReply};
+    use crate::limits::FunctionLimits;
+
+    /// Isolates that live at once.
+    const MAX_DEPTH: usize = 5;
+
+    /// A host that is asked nothing.
+    pub(crate) struct NoHost;
+
+    impl FunctionHost for NoHost {
+        fn log(&self, _level: ostler_core::Level, _line: &str) {}
+        fn progress(&self, _progress: &FunctionProgress) {}
+        fn secret(&self, _name: &str) -> Option<String> {
+            None
+        }
+        fn call(&self, _call: HostCall, _reply: HostReply) {}
+    }
+
+    /// Begins a call without an end.
+    pub(crate) fn begin(bridge: &Bridge) {
+        let call = FunctionCall::new("null", CallInfo::default(), Rc::new(NoHost));
+        bridge.begin(call.host, call.signal, call.mailbox, None);
+    }
+
+    /// Makes and drops isolates at random, as far as their order allows it: only the newest one is dropped, or runs.
+    fn many_are_made_and_dropped(engine: &dyn Engine) {
+        let (mut live, mut made, mut draw) = (Vec::new(), 0, 17_u64);
+        while made < 200 || !live.is_empty() {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let grows = live.is_empty() || (live.len() < MAX_DEPTH && (draw >> 33).is_multiple_of(2));
+            if made < 200 && grows {
+                let bridge = Bridge::new(&FunctionLimits::default());
+                live.push((engine.isolate(Rc::clone(&bridge)).expect("there is memory"), bridge));
+                made += 1;
+            } else {
+                live.pop();
+            }
+            if let Some((newest, bridge)) = live.last_mut() {
+                begin(bridge);
+                newest.enter(PreludeEntry::Abort).expect("it returns");
+                while newest.run_job().expect("there is none that fails") == JobRun::Executed {}
+            }
+        }
+    }
+
+    #[test]
+    fn two_hundred_isolates_of_quickjs_are_made_and_dropped_on_one_thread() {
+        many_are_made_and_dropped(&quickjs::QuickJs::default());
+    }
+
+    #[cfg(feature = "v8")]
+    #[test]
+    fn two_hundred_isolates_of_v8_are_made_and_dropped_on_one_thread() {
+        many_are_made_and_dropped(&v8::V8::initialize_among_threads().expect("it starts"));
+    }
 
     #[test]
     fn isolates_of_a_thread_are_nested() {

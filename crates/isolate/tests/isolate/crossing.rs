@@ -1,9 +1,11 @@
 //! Payloads and outputs: they cross as JSON text, whatever they look like.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use ostler_isolate::{FunctionEnd, FunctionLimits, FunctionSource, Reuse};
 
+use crate::bench::rounds;
 use crate::children;
 use crate::desk::{Desk, call, output, run, worker};
 use crate::engines::{Tested, by_engine, on, tested};
@@ -114,15 +116,19 @@ const SCRIPTS: [&str; 12] = [
 ];
 
 /// Memory limits in KiB.
-const LIMITS: [usize; 15] = [0, 1, 64, 128, 200, 256, 300, 350, 400, 512, 700, 1_024, 2_048, 4_096, 16_384];
+const LIMITS: [usize; 17] =
+    [0, 1, 64, 128, 200, 256, 300, 350, 400, 512, 700, 1_024, 2_048, 4_096, 16_384, 65_536, 262_144];
+/// CPU time of a call, which ends most scripts before they have used up a large limit; and in the long test, where it does not.
+const CPU: Duration = Duration::from_millis(40);
+const LONG_CPU: Duration = Duration::from_secs(5);
 
 /// Runs a script within each limit.
 fn sweep(script: &str) -> usize {
     for kib in LIMITS {
         let limits = FunctionLimits {
             memory_bytes: kib << 10,
-            cpu: std::time::Duration::from_millis(40),
-            wall: std::time::Duration::from_secs(60),
+            cpu: if rounds().is_some() { LONG_CPU } else { CPU },
+            wall: Duration::from_secs(60),
             ..FunctionLimits::default()
         };
         let module = format!("export default async () => {{ {script} }}");

@@ -103,22 +103,10 @@ impl Heap {
 mod tests {
     use super::*;
     use crate::bridge::Bridge;
-    use crate::call::{CallInfo, FunctionCall};
+    use crate::engine::tests::begin;
     use crate::engine::v8::V8;
     use crate::engine::v8::isolate::V8Isolate;
     use crate::engine::{Isolate as _, PreludeEntry};
-    use crate::host::{FunctionHost, FunctionProgress, HostCall, HostReply};
-
-    struct NoHost;
-
-    impl FunctionHost for NoHost {
-        fn log(&self, _level: ostler_core::Level, _line: &str) {}
-        fn progress(&self, _progress: &FunctionProgress) {}
-        fn secret(&self, _name: &str) -> Option<String> {
-            None
-        }
-        fn call(&self, _call: HostCall, _reply: HostReply) {}
-    }
 
     fn spared() -> Option<u32> {
         SPARE.with_borrow(|spare| spare.as_ref().map(|heap| heap.contexts))
@@ -137,8 +125,7 @@ mod tests {
         }
         for (jobs, left) in [(true, Some(4)), (false, None)] {
             let mut isolate = V8Isolate::new(Rc::clone(&bridge)).expect("there is memory");
-            let call = FunctionCall::new("null", CallInfo::default(), Rc::new(NoHost));
-            bridge.begin(call.host, call.signal, call.mailbox, None);
+            begin(&bridge);
             isolate.enter(PreludeEntry::Abort).expect("it returns");
             if jobs {
                 isolate.run_job().expect("there is none that fails");
