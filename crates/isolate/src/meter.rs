@@ -9,6 +9,7 @@ use crate::stop::LimitCause;
 /// Measures a call on its own thread.
 #[derive(Debug)]
 pub(crate) struct Meter {
+    started: Instant,
     cpu_start: Duration,
     cpu: Duration,
     deadline: Instant,
@@ -16,14 +17,18 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn start(cpu: Duration, wall: Duration) -> Self {
-        Self { cpu_start: thread_cpu(), cpu, deadline: Instant::now() + wall }
+        let started = Instant::now();
+        Self { started, cpu_start: thread_cpu(), cpu, deadline: started + wall }
     }
 
     /// The limit that is exceeded, if one is.
     pub(crate) fn exceeded(&self) -> Option<LimitCause> {
-        if thread_cpu().saturating_sub(self.cpu_start) > self.cpu {
+        let now = Instant::now();
+        // A thread uses no more CPU time than passes, and its clock costs a system call.
+        let may_have_used = now.saturating_duration_since(self.started) > self.cpu;
+        if may_have_used && thread_cpu().saturating_sub(self.cpu_start) > self.cpu {
             Some(LimitCause::Cpu)
-        } else if Instant::now() >= self.deadline {
+        } else if now >= self.deadline {
             Some(LimitCause::Wall)
         } else {
             None

@@ -12,7 +12,7 @@ use crate::pump;
 use crate::watchdog::ThreadWatch;
 
 /// Calls between two looks at a warm isolate's memory, which cost a walk over its heap. Fewer if it grows quickly.
-const MAX_CALLS_PER_MEMORY_CHECK: u32 = 64;
+const MAX_CALLS_PER_MEMORY_CHECK: u32 = 512;
 
 /// Whether calls share an isolate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -57,8 +57,11 @@ impl Functions {
         known.1.clone()
     }
 
-    /// The function of a kind, as its files are now. They are read and parsed on a thread for blocking work.
+    /// The function of a kind, as its files are now. They are read and parsed on a thread for blocking work, unless nothing has changed.
     pub(super) async fn find(&self, kind: &str) -> Result<FunctionSource, Failure> {
+        if let Some(found) = self.0.at_hand(kind) {
+            return Ok(found);
+        }
         let (inner, kind) = (Arc::clone(&self.0), kind.to_owned());
         let read = tokio::task::spawn_blocking(move || {
             // Syntax is checked by the engine that is built in; a host of another one parses for itself.
@@ -72,6 +75,15 @@ impl Functions {
 }
 
 impl Inner {
+    /// A function that needs no reading, unless another thread reads right now.
+    fn at_hand(&self, kind: &str) -> Option<FunctionSource> {
+        let open = self.folder.try_lock().ok()?;
+        if identity(&self.path).ok()? != open.identity {
+            return None;
+        }
+        open.folder.at_hand(kind)
+    }
+
     /// The folder at the path, which may have been replaced by another one.
     fn current(&self) -> MutexGuard<'_, OpenFolder> {
         let mut open = lock(&self.folder);

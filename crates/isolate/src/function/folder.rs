@@ -21,6 +21,8 @@ const MAX_MODULE_BYTES: u64 = 4 << 20;
 const MAX_FUNCTION_BYTES: usize = 16 << 20;
 /// Functions that are kept. Above it all are forgotten, and read again.
 const MAX_KEPT: usize = 10_000;
+/// Files of a function that is looked at without a thread for blocking work.
+const MAX_FILES_AT_HAND: usize = 8;
 /// How often a function is read again because its files changed meanwhile.
 const MAX_READS: usize = 10;
 /// A file that is written twice within the resolution of its timestamps looks unchanged. Until a function has been kept for this long, it
@@ -116,6 +118,13 @@ impl FunctionFolder {
         }
         kinds.sort();
         Ok(kinds)
+    }
+
+    /// The function of a kind, if it is kept and a few looks at its files show that it is still the same.
+    pub(crate) fn at_hand(&self, kind: &str) -> Option<FunctionSource> {
+        let kept = self.kept.get(kind)?;
+        let is_quick = kept.confirmed && kept.files.len() <= MAX_FILES_AT_HAND;
+        (is_quick && self.is_current(kept)).then(|| kept.source.clone())
     }
 
     /// The function of a kind, as its files are now.
