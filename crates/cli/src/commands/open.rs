@@ -58,14 +58,14 @@ pub(super) async fn run(console: &Console, task: Option<TaskId>, browser: Browse
     let text =
         body.get("token").and_then(serde_json::Value::as_str).context("the node's answer has no token")?;
     let link = login_address(&address, api.public_url.as_deref(), &api.base_path, task, text);
-    told(console, link, browser)
+    told(console, &link, browser)
 }
 
 /// Prints the link, and opens it.
-pub(super) fn told(console: &Console, link: String, browser: Browser) -> anyhow::Result<Code> {
-    console.out.answer(&OpenedLink { link: link.clone() }, |_| format!("{link}\n"))?;
+pub(super) fn told(console: &Console, link: &str, browser: Browser) -> anyhow::Result<Code> {
+    console.out.answer(&OpenedLink { link: link.to_owned() }, |_| format!("{link}\n"))?;
     if browser == Browser::Opened {
-        open(&link);
+        open(link);
     }
     Ok(Code::Done)
 }

@@ -61,5 +61,5 @@ pub(super) async fn open(
         ));
     }
     let LinkText { token } = node.request(ApiRequest::new(ApiMethod::Post, &["login-links"])).await?;
-    open::told(console, login_link(&address, task, &token), browser)
+    open::told(console, &login_link(&address, task, &token), browser)
 }

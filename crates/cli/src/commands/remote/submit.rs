@@ -52,9 +52,12 @@ async fn end_of(node: &RemoteClient, id: TaskId, within: Option<Duration>) -> an
         Some(timeout) => node.wait_within(id, timeout).await,
         None => node.wait(id).await,
     };
-    waited.map_err(|error| match error.kind {
-        RemoteErrorKind::NotFinished => OpsError::from(Unsuccessful::NotFinished(id)).into(),
-        _ => error.into(),
+    waited.map_err(|error| {
+        if error.kind == RemoteErrorKind::NotFinished {
+            OpsError::from(Unsuccessful::NotFinished(id)).into()
+        } else {
+            error.into()
+        }
     })
 }
 

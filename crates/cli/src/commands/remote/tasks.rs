@@ -257,9 +257,8 @@ async fn act_on_all(
     what: &RemoteAct,
 ) -> anyhow::Result<Code> {
     // An action of the API counts, and JSON names each task; copies are made one by one in any case.
-    let (action, steps) = match (what.many(), console.out.format()) {
-        (Some(action), Format::People) => action,
-        (Some(_) | None, _) => return act_on_each(console, node, chosen, filter, what).await,
+    let (Some((action, steps)), Format::People) = (what.many(), console.out.format()) else {
+        return act_on_each(console, node, chosen, filter, what).await;
     };
     let input = ostler::filter_input(filter);
     let preview = node.preview(action, &input).await?;
