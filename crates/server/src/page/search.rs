@@ -7,7 +7,7 @@ use ostler_store::events::{Event, EventQuery};
 use ostler_wire::event::{label, text};
 
 use super::layout::{PageContext, TASKS_CHANGE, with_query};
-use super::parts::{counted, short, time};
+use super::parts::{line, counted, short, time};
 use super::transcript::{KINDS, PAGE, class};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
@@ -116,7 +116,7 @@ fn one(page: &PageContext, address: &str, wanted: &str, found: &TextMatch) -> Ma
     let place = format!("{}#e{}", with_query(address, &[("after", &after)]), event.number);
     html! {
         li class={ "event " (class(&event.body)) } data-key=(event.number) {
-            div class="meta" { a href=(page.link(&place)) { (event.number) } " " span { (label(&event.body)) } " " (time::at(event.at.into())) }
+            div class="meta" { a href=(page.link(&place)) { (event.number) } " " span { (line(&label(&event.body))) } " " (time::at(event.at.into())) }
             pre { @if from > Some(0) { "… " } (visible_lines(before)) mark { (visible_lines(hit)) } (visible_lines(shown)) @if shown.len() < rest.len() { " …" } }
         }
     }

@@ -10,7 +10,7 @@ use ostler_store::events::{Event, EventQuery, TextRef};
 use ostler_wire::event::{label, text};
 
 use super::layout::{ANYTHING_CHANGES, PageContext, PageView, segment};
-use super::parts::{bytes, short, time};
+use super::parts::{bytes, line, short, time};
 use super::search;
 use crate::answer::{Answer, RequestError, plain};
 use crate::call::ApiCall;
@@ -126,7 +126,7 @@ fn one(page: &PageContext, id: &str, event: &Event) -> Markup {
     let cut = size > MAX_SHOWN as u64;
     html! {
         li id=(format!("e{}", event.number)) class={ "event " (class(&event.body)) } {
-            div class="meta" { a href=(format!("#e{}", event.number)) { (event.number) } " " span { (label(&event.body)) } " " (time::at(event.at.into())) }
+            div class="meta" { a href=(format!("#e{}", event.number)) { (event.number) } " " span { (line(&label(&event.body))) } " " (time::at(event.at.into())) }
             @if folds(&event.body) {
                 details data-key=(format!("d{}", event.number)) { summary { (summary(&shown)) } pre { (shown) } }
             } @else { pre { (shown) } }

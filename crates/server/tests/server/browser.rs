@@ -97,7 +97,8 @@ async fn every_view_answers_its_question_is_light_and_has_no_barrier() {
     let world = on_file().await;
     let Furniture { talk, letter, job, retry, ready, .. } = furnish(&world).await;
     let long = furnish::long_transcript(&world).await;
-    let own = json!({ "talk": talk, "letter": letter, "job": job, "retry": retry, "ready": ready, "long": long });
+    let own =
+        json!({ "talk": talk, "letter": letter, "job": job, "retry": retry, "ready": ready, "long": long });
     play("views.mjs", &told(&world, &own), alone).await;
 }
 
@@ -130,7 +131,9 @@ async fn hands_stay_free_and_live_equals_fresh(world: World) {
             let (queue, tasks) = ("busy", world.ids.new_tasks(count, "busy", "tick"));
             for some in tasks.chunks(ostler_store::MAX_BATCH) {
                 world.store.enqueue(some.to_vec()).await.expect("they are accepted");
-                world.finish(furnish::claim(&world, session, queue, some.len()).await, &Outcome::Success).await;
+                world
+                    .finish(furnish::claim(&world, session, queue, some.len()).await, &Outcome::Success)
+                    .await;
             }
             "done".to_owned()
         }

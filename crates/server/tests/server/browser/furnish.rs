@@ -58,7 +58,13 @@ fn dollars(cents: u64) -> Cost {
 
 fn spent(cents: u64) -> EventBody {
     let model = Some("opus".to_owned());
-    EventBody::Usage(Usage { model, input_tokens: 1_200, output_tokens: 340, cost: Some(dollars(cents)), ..Usage::default() })
+    EventBody::Usage(Usage {
+        model,
+        input_tokens: 1_200,
+        output_tokens: 340,
+        cost: Some(dollars(cents)),
+        ..Usage::default()
+    })
 }
 
 /// Furnishes a node.
@@ -73,8 +79,15 @@ pub(super) async fn furnish(world: &World) -> Furniture {
     let talk = conversation(world, node).await;
     let job = job_with_pilot(world, node).await;
     workers(world, node, talk).await;
-    world.put("/api/v1/schedules/nightly", &json!({"queue": "reports", "kind": "render", "cron": "0 3 * * *", "timezone": "Europe/Berlin"})).await;
-    world.put("/api/v1/schedules/ping", &json!({"queue": "thumbnails", "kind": "resize", "every": "10m"})).await;
+    world
+        .put(
+            "/api/v1/schedules/nightly",
+            &json!({"queue": "reports", "kind": "render", "cron": "0 3 * * *", "timezone": "Europe/Berlin"}),
+        )
+        .await;
+    world
+        .put("/api/v1/schedules/ping", &json!({"queue": "thumbnails", "kind": "resize", "every": "10m"}))
+        .await;
     world.post("/api/v1/schedules/ping/pause", "").await.is(200);
     world.post("/api/v1/queues/webhooks/breaker/open", r#"{"for":"1h"}"#).await.is(200);
     Furniture {
@@ -92,7 +105,11 @@ async fn dead_letters(world: &World, node: SessionId) -> TaskId {
     let mut letters = claim(world, node, "webhooks", 15).await;
     let first = letters[0].lease.task();
     for (at, letter) in letters.drain(..).enumerate() {
-        let why = if at < 12 { format!("connection refused by 10.0.0.{at}") } else { "no such customer".to_owned() };
+        let why = if at < 12 {
+            format!("connection refused by 10.0.0.{at}")
+        } else {
+            "no such customer".to_owned()
+        };
         let class = ErrorClass::Permanent;
         world.finish(vec![letter], &Outcome::Failed(Failure::new(class, why))).await;
     }
@@ -114,11 +131,18 @@ async fn conversation(world: &World, node: SessionId) -> TaskId {
     set(world, "review", QueueChange::Budget(Some(budget))).await;
     set(world, "review", QueueChange::Account(Some("anthropic".to_owned()))).await;
     submit(world, 1, "review", "agent").await;
-    let reading = AccountReading { window: "five_hour".to_owned(), utilization_permille: 930, resets_at: None };
+    let reading =
+        AccountReading { window: "five_hour".to_owned(), utilization_permille: 930, resets_at: None };
     let ran = Some(Ran { worker: world.ids.worker(), took: Duration::from_millis(7) });
     for claimed in claim(world, node, "review", 1).await {
         world.store.append(claimed.lease.as_ref(), vec![spent(42)]).await.expect("they are written");
-        let report = Report { lease: claimed.lease, ran, outcome: Outcome::Success, output: None, reading: Some(reading.clone()) };
+        let report = Report {
+            lease: claimed.lease,
+            ran,
+            outcome: Outcome::Success,
+            output: None,
+            reading: Some(reading.clone()),
+        };
         world.store.finish(vec![report]).await.expect("it is reported");
     }
     let id = submit(world, 1, "review", "agent").await[0];
@@ -131,7 +155,12 @@ async fn conversation(world: &World, node: SessionId) -> TaskId {
             tool: "Read".to_owned(),
             input: r#"{"file":"src/parse.rs"}"#.to_owned(),
         },
-        EventBody::ToolResult { call, tool: None, status: ToolStatus::Ok, output: "fn parse() {\n}\n".repeat(20) },
+        EventBody::ToolResult {
+            call,
+            tool: None,
+            status: ToolStatus::Ok,
+            output: "fn parse() {\n}\n".repeat(20),
+        },
         EventBody::Message { role: Role::Assistant, text: "The parser accepts an empty line.".to_owned() },
     ];
     world.store.append(claimed[0].lease.as_ref(), said).await.expect("they are written");
@@ -249,7 +278,12 @@ pub(super) async fn hostile(world: &World) -> Vec<String> {
     for at in 0..HOSTILE_TASKS {
         // Few queues and many kinds: an overview of three hundred queues is no page that a person reads.
         let queue = if at % 3 == 0 { "a/b.c?d".to_owned() } else { hostile_name(at % HOSTILE.len()) };
-        let mut task = NewTask::new(world.ids.task(), &queue, &hostile_name(at), &json!({ "text": hostile_text(at), hostile_text(at): "\u{0}" }).to_string());
+        let mut task = NewTask::new(
+            world.ids.task(),
+            &queue,
+            &hostile_name(at),
+            &json!({ "text": hostile_text(at), hostile_text(at): "\u{0}" }).to_string(),
+        );
         task.limit_key = Some(hostile_name(at + 1));
         let id = task.id;
         if at == 0 {
@@ -262,9 +296,22 @@ pub(super) async fn hostile(world: &World) -> Vec<String> {
         let said = vec![
             EventBody::line(&format!("info {text}")),
             EventBody::Message { role: Role::Assistant, text: text.clone() },
-            EventBody::ToolCall { call: hostile_name(at), tool: hostile_name(at), input: Value::from(text.as_str()).to_string() },
-            EventBody::ToolResult { call: hostile_name(at), tool: None, status: ToolStatus::Error, output: text.clone() },
-            EventBody::Usage(Usage { model: Some(hostile_name(at)), cost: Some(dollars(1)), ..Usage::default() }),
+            EventBody::ToolCall {
+                call: hostile_name(at),
+                tool: hostile_name(at),
+                input: Value::from(text.as_str()).to_string(),
+            },
+            EventBody::ToolResult {
+                call: hostile_name(at),
+                tool: None,
+                status: ToolStatus::Error,
+                output: text.clone(),
+            },
+            EventBody::Usage(Usage {
+                model: Some(hostile_name(at)),
+                cost: Some(dollars(1)),
+                ..Usage::default()
+            }),
         ];
         world.store.append(lease, said).await.expect("they are written");
         let failure = Failure {
@@ -274,7 +321,13 @@ pub(super) async fn hostile(world: &World) -> Vec<String> {
             ..Failure::new(ErrorClass::Permanent, hostile_text(at))
         };
         let outcome = if at % 2 == 0 { Outcome::Failed(failure) } else { Outcome::Success };
-        let report = Report { lease: claimed.lease, ran: None, outcome, output: (at % 2 == 1).then(|| Value::from(text).to_string()), reading: None };
+        let report = Report {
+            lease: claimed.lease,
+            ran: None,
+            outcome,
+            output: (at % 2 == 1).then(|| Value::from(text).to_string()),
+            reading: None,
+        };
         world.store.finish(vec![report]).await.expect("it is reported");
         if at < HOSTILE.len() * 2 {
             shown.push(id.to_string());

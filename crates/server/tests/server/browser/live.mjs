@@ -1,5 +1,5 @@
 // What live updates must not disturb, any number of tabs, and whether the live page is the same as a fresh one.
-import { Visitor, api, figure, finish, launch, must, order, problems, told, until } from "./kit.mjs";
+import { Visitor, api, figure, finish, launch, must, order, told, until } from "./kit.mjs";
 
 const { base, rounds } = told;
 const MERGES = rounds > 1 ? 1000 : 60;
@@ -16,10 +16,9 @@ await finish(browser, [handsStayFree, thirteenTabs, liveEqualsFresh]);
 // ---- hands ----
 
 async function handsStayFree() {
-  const page = await context.newPage();
-  // The page's own clock is run by hand: a second of it is an update, and a thousand of them need no thousand seconds.
+  const { page, context: own } = await Visitor.logIn(browser);
+  // The clock of this context is run by hand: a second of it is an update, and a thousand of them need no thousand seconds.
   await page.clock.install();
-  page.on("pageerror", (error) => problems.push(String(error)));
   await page.goto(`${base}/tasks?queue=mail`);
   await page.locator("#rows tr").first().waitFor();
   let merged = 0;
@@ -79,7 +78,7 @@ async function handsStayFree() {
   must(ids.sort().join() === picked.sort().join(), `the post has ${ids}`);
   await page.locator(".notice.done").waitFor();
   figure(`${merged} updates, and focus, text, cursor, scroll, five ids and a question stayed`);
-  await page.close();
+  await own.close();
 }
 
 // ---- tabs ----

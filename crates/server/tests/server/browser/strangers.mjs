@@ -31,16 +31,15 @@ async function attack({ target, id }) {
     ["POST", "/api/v1/tasks", '{"queue":"mail","kind":"planted"}', { "content-type": "text/plain" }],
     ["POST", "/do/tasks.cancel", `p%3Aid=${id}&confirmed=yes`, form],
     ["POST", "/do/queues.pause", "p%3Aqueue=mail&confirmed=yes", form],
-    ["POST", "/logout/form", "", form],
     ["POST", "/mcp", '{"jsonrpc":"2.0","id":1,"method":"tools/list"}', { ...json, accept: "application/json, text/event-stream" }],
   ];
   for (const mode of ["cors", "no-cors"]) {
     for (const path of reading) {
-      await fetch(target + path, { mode, credentials: "include", signal: AbortSignal.timeout(3000) }).then((answer) => keep(`${mode} ${path}`, answer), () => {});
+      await fetch(target + path, { mode, credentials: "include", signal: AbortSignal.timeout(15000) }).then((answer) => keep(`${mode} ${path}`, answer), () => {});
     }
     for (const [method, path, body, headers] of changing) {
       if (mode === "no-cors" && method !== "POST") continue;
-      const settings = { method, mode, credentials: "include", headers: mode === "no-cors" ? { "content-type": headers["content-type"]?.includes("form") ? headers["content-type"] : "text/plain" } : headers, signal: AbortSignal.timeout(3000) };
+      const settings = { method, mode, credentials: "include", headers: mode === "no-cors" ? { "content-type": headers["content-type"]?.includes("form") ? headers["content-type"] : "text/plain" } : headers, signal: AbortSignal.timeout(15000) };
       if (body) settings.body = body;
       await fetch(target + path, settings).then((answer) => keep(`${mode} ${method} ${path}`, answer), () => {});
     }
@@ -49,7 +48,7 @@ async function attack({ target, id }) {
     new Promise((done) => {
       const node = make(done);
       if (node) document.body.append(node);
-      setTimeout(() => done("nothing"), 2000);
+      setTimeout(() => done("nothing"), 8000);
     });
   const element = (name, set) => (done) => {
     const node = document.createElement(name);
@@ -151,7 +150,7 @@ async function attacks() {
   const own = await context.newPage();
   await own.goto(`${base}/stranger.html`);
   const { read, stream } = await own.evaluate(attack, { target: base, id });
-  must(read.some((text) => text.includes(secret)) && stream === "read", "the node's own page reads");
+  must(read.some((text) => text.includes(secret)) && stream === "read", `the node's own page reads: stream ${stream}`);
   const after = await api("GET", `/api/v1/tasks/${id}`);
   must(after.state === "cancelled", `the node's own page cancels: ${after.state}`);
   must((await api("GET", "/api/v1/queues/mail")).paused !== null, "the node's own page pauses");
@@ -213,6 +212,6 @@ function made(place) {
   if (document.scripts.length !== 1) throw new Error(`${place} has ${document.scripts.length} scripts`);
   const text = document.body.innerText;
   const control = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.exec(text);
-  if (control) throw new Error(`${place} shows the character ${control[0].charCodeAt(0).toString(16)}`);
+  if (control) throw new Error(`${place} shows the character ${control[0].charCodeAt(0).toString(16)} at ${text.slice(Math.max(0, control.index - 40), control.index + 10)}`);
   return all.length;
 }

@@ -68,7 +68,7 @@ async function answers() {
   const jobs = await textOf("/jobs");
   says(row(jobs, "paused").join(" | "), "How far is the job, and what does it wait for?", "its pilot waits for approval", "2 of 5", "letters");
   const job = await textOf(`/jobs/${told.job}`);
-  says(job, "What did the pilot cost, against which budget, and what were its results?", "its pilot waits for approval", /\$0\.20 of \$2\.00/, "2 items run before the others are approved", "a.txt", "b.txt", `ostler job approve ${told.job}`);
+  says(job, "What did the pilot cost, against which budget, and what were its results?", "The pilot of 2 items has ended: 0 failed, at a cost of $0.20", "3 more items wait", /\$0\.20 of \$2\.00/, "2 items run before the others are approved", "a.txt", "b.txt", `ostler job approve ${told.job}`);
 
   const dead = await textOf("/dead");
   says(dead, "How many causes are there?", "15 tasks have failed for good, by 2 causes", /12 webhooks · deliver · permanent/, "connection refused by 10.0.0", /3 webhooks · deliver · permanent/, "no such customer", /ostler dead replay --queue webhooks .*--text 'connection refused by'/);
@@ -124,11 +124,10 @@ async function weigh(path, most = MOST) {
     kinds.set(requestId, type);
     weight.requests += 1;
   });
-  session.on("Network.dataReceived", ({ requestId, encodedDataLength, dataLength }) => {
+  session.on("Network.dataReceived", ({ requestId, dataLength }) => {
     if (!kinds.has(requestId)) return;
-    const bytes = Math.max(encodedDataLength, dataLength);
-    weight.bytes += bytes;
-    if (kinds.get(requestId) === "Script") weight.script += bytes;
+    weight.bytes += dataLength;
+    if (kinds.get(requestId) === "Script") weight.script += dataLength;
   });
   await tab.goto(base + path);
   await tab.locator("#live.on").waitFor();
