@@ -7,7 +7,7 @@ use ostler_store::events::{Event, EventQuery};
 use ostler_wire::event::{label, text};
 
 use super::layout::{PageContext, TASKS_CHANGE, with_query};
-use super::parts::{line, counted, short, time};
+use super::parts::{counted, line, short, time};
 use super::transcript::{KINDS, PAGE, class};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
