@@ -116,6 +116,7 @@ impl OneWorker {
 
     async fn call(&mut self, function: &str) -> Result<(), Error> {
         let work = Work {
+            traceparent: None,
             task: TaskId(ostler_core::Id::from_bits(1)),
             token: 1,
             worker: self.id,

@@ -75,6 +75,7 @@ async fn spread(
 
 async fn call(process: &Process, worker: WorkerId, task: TaskId, number: u32) -> Result<(), Error> {
     let work = Work {
+        traceparent: None,
         task,
         token: 1,
         worker,
