@@ -22,8 +22,8 @@ pub use fault::{ConfigError, ConfigErrors, ConfigFault};
 pub use leftovers::{Leftover, LeftoverKeeper, StoreMark, WhyKept};
 pub use ostler_exec::Resources;
 pub use pool_kind::{
-    BuildContext, BuildError, ClaimAhead, FindingLevel, PoolCommon, PoolDefaults, PoolFinding, PoolKind,
-    PoolSpec, SpecObject, TakesPrompts, TaskBudgets, WritablePath,
+    BuildContext, BuildError, ClaimAhead, ClaimRoom, FindingLevel, PoolCommon, PoolDefaults, PoolFinding,
+    PoolKind, PoolSpec, SpecObject, TakesPrompts, TaskBudgets, WritablePath,
 };
 pub use section::{ConfigReader, FoundValue, SecretValues, Section, nearest};
 pub use state_folder::state_folder;

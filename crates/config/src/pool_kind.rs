@@ -75,6 +75,8 @@ pub struct PoolCommon<'a> {
     pub grace: Duration,
     /// The largest output that a store accepts, in bytes.
     pub output_limit: u64,
+    /// The most workers that the config asks for.
+    pub max_workers: Option<u32>,
     /// The secrets of the pool. An executor with child processes sets them as environment variables. The node redacts all
     /// records, whatever the kind of pool. An executor that truncates a text must redact it before.
     pub secrets: &'a Secrets,
@@ -158,6 +160,32 @@ pub enum ClaimAhead {
     WhenShort,
 }
 
+/// How many tasks a pool may have claimed at once, running ones included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRoom {
+    pub most: u32,
+    /// Where this number and that of the workers come from, in words for people.
+    pub most_from: String,
+    pub workers_from: String,
+}
+
+impl ClaimRoom {
+    /// Checks that every worker may have something to do.
+    ///
+    /// # Errors
+    /// When there are more workers than tasks may be claimed.
+    pub fn check(&self, workers: u32) -> Result<(), String> {
+        let Self { most, most_from, workers_from } = self;
+        if *most >= workers {
+            return Ok(());
+        }
+        Err(format!(
+            "at most {most} tasks may be claimed ({most_from}), but there are {workers} workers ({workers_from}), and each needs \
+             room for one: allow at least {workers}, or have fewer workers"
+        ))
+    }
+}
+
 /// The settings of one pool, as its kind has read them.
 #[async_trait]
 pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
@@ -226,6 +254,14 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
 
     fn claim_ahead(&self) -> ClaimAhead {
         ClaimAhead::Never
+    }
+
+    /// Its bound of claimed tasks with so many workers, if it has one of its own.
+    ///
+    /// # Errors
+    /// When the environment asks for what cannot be.
+    fn claim_room(&self, _workers: u32) -> Result<Option<ClaimRoom>, String> {
+        Ok(None)
     }
 
     /// Tests that the sandbox holds, before anything runs in it. What is hidden exists by now.

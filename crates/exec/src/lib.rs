@@ -65,5 +65,5 @@ pub use steps::{StepError, StepLookup, StepStore, Steps};
 pub use task_calls::{ChildTask, TaskCallError, TaskCalls, TaskDesk, TaskInfo};
 pub use thread::{
     Backpressure, BadThreadPolicy, Choice, DrainEnd, Permit, PermitRefused, Runtimes, SettingSource,
-    ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError, Threads,
+    SizeVariables, ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError, Threads,
 };

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_config::{
-    BuildContext, BuildError, ClaimAhead, FindingLevel, FoundValue, PoolCommon, PoolDefaults, PoolFinding,
-    PoolKind, PoolSpec, Section,
+    BuildContext, BuildError, ClaimAhead, ClaimRoom, FindingLevel, FoundValue, PoolCommon, PoolDefaults,
+    PoolFinding, PoolKind, PoolSpec, Section,
 };
 use ostler_core::Overrides;
-use ostler_exec::Executor;
+use ostler_exec::{Executor, SizeVariables};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{Folders, SUPERVISOR, children};
 
+use crate::claim_room;
 use crate::engine::quickjs::QuickJs;
 use crate::engine_name::EngineName;
 use crate::executor::{IsolateExecutor, IsolatePolicy, Isolation, MAX_KINDS};
@@ -69,6 +70,7 @@ impl PoolKind for IsolateKind {
             secrets: pool.secrets.clone(),
             folders: folders(pool.name, section),
             grace: pool.grace,
+            max_claimed: max_claimed(pool, section),
             ..default
         };
         scripts.map(|_| Box::new(policy) as Box<dyn PoolSpec>)
@@ -83,7 +85,7 @@ impl PoolKind for IsolateKind {
 impl PoolSpec for IsolatePolicy {
     fn defaults(&self) -> PoolDefaults {
         let overrides = Overrides { timeout: Some(TIMEOUT), ..Overrides::NONE };
-        PoolDefaults { overrides, ..PoolDefaults::by_cores(MOST_BY_CORES) }
+        PoolDefaults { overrides, ..claim_room::defaults(SizeVariables::here().ok(), MOST_BY_CORES) }
     }
 
     fn beside(&mut self, folder: &Path) {
@@ -124,6 +126,11 @@ impl PoolSpec for IsolatePolicy {
 
     fn claim_ahead(&self) -> ClaimAhead {
         ClaimAhead::WhenShort
+    }
+
+    fn claim_room(&self, workers: u32) -> Result<Option<ClaimRoom>, String> {
+        let variables = SizeVariables::here().map_err(|bad| bad.to_string())?;
+        Ok(Some(claim_room::room(variables, self.max_claimed, workers)))
     }
 
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
@@ -227,6 +234,17 @@ fn limits(pool: &PoolCommon<'_>, section: &mut Section<'_>, default: &FunctionLi
             .and_then(|found| found.count(COUNTS))
             .unwrap_or(default.log_lines),
         timers: section.find("timers").and_then(|found| found.count(COUNTS)).unwrap_or(default.timers),
+    }
+}
+
+fn max_claimed(pool: &PoolCommon<'_>, section: &mut Section<'_>) -> Option<u32> {
+    let found = section.find("max_claimed")?;
+    let most = found.count(COUNTS)?;
+    match pool.max_workers {
+        Some(workers) if most < workers => {
+            found.refuse(format!("({most}) must not be below max_workers ({workers})"))
+        }
+        Some(_) | None => Some(most),
     }
 }
 

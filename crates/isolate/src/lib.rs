@@ -14,6 +14,7 @@
 
 mod bridge;
 mod call;
+mod claim_room;
 mod dialect;
 mod end;
 mod engine;

@@ -107,6 +107,8 @@ pub enum Prefetch {
     Off,
     /// At most this many tasks.
     UpTo(usize),
+    /// As many as leave the pool with at most this many claimed tasks, running ones included.
+    Within(usize),
 }
 
 impl Prefetch {
@@ -121,10 +123,18 @@ impl Prefetch {
         Self::UpTo(workers.saturating_mul(2).clamp(Self::USUAL_LEAST, Self::USUAL_MOST))
     }
 
-    fn most(self) -> usize {
+    /// The same, with a bound of all tasks that the pool has claimed.
+    #[must_use]
+    pub fn within(most: u32) -> Self {
+        Self::Within(usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
+    /// How many tasks a pool with these slots of workers may claim ahead.
+    pub(crate) fn most(self, slots: usize) -> usize {
         match self {
             Self::Off => 0,
             Self::UpTo(most) => most,
+            Self::Within(most) => most.saturating_sub(slots).min(Self::USUAL_MOST),
         }
     }
 }
@@ -312,7 +322,7 @@ impl NodeConfig {
             }
         }
         let slots = |pool: &PoolConfig| pool.size.max * pool.executor.per_worker();
-        let most: usize = self.pools.iter().map(|pool| slots(pool) + pool.prefetch.most()).sum();
+        let most: usize = self.pools.iter().map(|pool| slots(pool) + pool.prefetch.most(slots(pool))).sum();
         if most > MAX_BATCH {
             return refuse(format!(
                 "the pools together could hold {most} tasks (workers and prefetch), but at most {MAX_BATCH} are renewed at \

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{PoolContext, give_back, give_up};
-use crate::config::{PoolConfig, PoolSize, Prefetch};
+use crate::config::{PoolConfig, PoolSize};
 use crate::lifecycle::{Leaving, NodeLifecycle, NodeState};
 use crate::node::{Drained, Ids};
 use crate::worker_loop;
@@ -385,10 +385,8 @@ impl Pool {
 
     /// How many tasks to claim ahead.
     fn ahead(&self, load: &SetLoad, now: Instant) -> usize {
-        let bound = match self.context.pool.claims_ahead() {
-            Prefetch::Off => return 0,
-            Prefetch::UpTo(bound) => bound,
-        };
+        let slots = self.size.borrow().max * load.per_worker;
+        let bound = self.context.pool.claims_ahead().most(slots);
         let quiet = load.suspects > 0 || is_before(now, self.calm_until) || is_before(now, self.modest_until);
         if quiet { 0 } else { load.prefetch.ahead((load.total - load.starting) * load.per_worker, bound) }
     }

@@ -61,7 +61,15 @@ fn read(
     let secrets = secrets::of_pool(&mut section, declared);
     let output_limit = Bounds::default().output_bytes as u64;
     let max_task_cost = budgets.per_task;
-    let common = PoolCommon { name: &name, grace, output_limit, secrets: &secrets, prices, max_task_cost };
+    let common = PoolCommon {
+        name: &name,
+        grace,
+        output_limit,
+        max_workers: scale.max,
+        secrets: &secrets,
+        prices,
+        max_task_cost,
+    };
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
     if (limits.budget.is_some() || max_task_cost.is_some())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_config::{FindingLevel, PoolFinding};
+use ostler_config::{ClaimRoom, FindingLevel, PoolFinding};
 use ostler_exec::{BadThreadPolicy, SettingSource, ThreadEnvironment};
 use ostler_ops::doctor::facts::{
     ConfigFacts, ContainedBy, DoctorFacts, KeptLeftover, Site, StoreFacts, StoreLook, ThreadFacts,
@@ -175,10 +175,36 @@ async fn good_config(config: &Config) -> ConfigFacts {
     let mut pools = Vec::new();
     for pool in &config.pools {
         pools.extend(pool.findings().into_iter().map(view));
+        pools.extend(claim_room(pool).map(view));
         pools.extend(examined(pool).await.into_iter().map(view));
     }
     pools.extend(config.secret_findings().into_iter().map(view));
     ConfigFacts::Good { queues, missing_programs: config.pools.iter().flat_map(missing).collect(), pools }
+}
+
+/// The workers and claimed tasks of a pool with a bound of its own.
+fn claim_room(pool: &PoolSettings) -> Option<PoolFinding> {
+    let (name, workers) = (&pool.name, pool.scale.max);
+    let room = pool.executor.claim_room(workers);
+    let checked =
+        room.and_then(|room| room.map_or(Ok(None), |room| room.check(workers).map(|()| Some(room))));
+    Some(match checked {
+        Ok(None) => return None,
+        Ok(Some(ClaimRoom { most, most_from, workers_from })) => PoolFinding {
+            code: "claim-room",
+            level: FindingLevel::Info,
+            sentence: format!(
+                "Pool \"{name}\" has up to {workers} workers ({workers_from}), and at most {most} tasks claimed ({most_from})"
+            ),
+            advice: "",
+        },
+        Err(why) => PoolFinding {
+            code: "claim-room-refused",
+            level: FindingLevel::Error,
+            sentence: format!("pool.{name}: {why}"),
+            advice: "The pool does not start. Correct the config or the variable",
+        },
+    })
 }
 
 fn view(found: PoolFinding) -> FindingView {

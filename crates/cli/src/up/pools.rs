@@ -1,9 +1,10 @@
 //! The pools of a config, as a node runs them: executors, settings of their queues, and hooks.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_config::{BuildContext, ClaimAhead, Resources};
+use ostler_config::{BuildContext, ClaimAhead, ClaimRoom, Resources};
 use ostler_core::{JobId, Overrides};
 use ostler_ops::jobs::JobSpec;
 use ostler_process::supervisor::Supervisor;
@@ -20,14 +21,29 @@ use crate::store_location::refusal;
 
 /// The pools with their executors. Needs no store.
 pub(super) fn build(pools: &[PoolSettings], resources: &Resources) -> anyhow::Result<Vec<PoolConfig>> {
-    pools.iter().map(|pool| build_one(pool, resources)).collect()
+    pools
+        .iter()
+        .map(|pool| {
+            let room = claim_room(pool)?;
+            room.map_or(Ok(()), |room| room.check(pool.scale.max)).map_err(|why| no_pool(pool, &why))?;
+            build_one(pool, resources)
+        })
+        .collect()
+}
+
+fn claim_room(pool: &PoolSettings) -> anyhow::Result<Option<ClaimRoom>> {
+    pool.executor.claim_room(pool.scale.max).map_err(|why| no_pool(pool, &why))
+}
+
+fn no_pool(pool: &PoolSettings, why: &dyn Display) -> anyhow::Error {
+    refused(Code::BadInput, format!("pool.{}: {why}", pool.name))
 }
 
 fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolConfig> {
     let executor = pool
         .executor
         .build(BuildContext { pool: &pool.name, resources })
-        .map_err(|error| refused(Code::BadInput, format!("pool.{}: {error}", pool.name)))?;
+        .map_err(|error| no_pool(pool, &error))?;
     let executor = pool.secrets.clone().guard(executor);
     let count = |workers: u32| usize::try_from(workers).unwrap_or(usize::MAX);
     let size = PoolSize {
@@ -38,9 +54,10 @@ fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolC
     };
     Ok(PoolConfig {
         size,
-        prefetch: match pool.executor.claim_ahead() {
-            ClaimAhead::Never => Prefetch::Off,
-            ClaimAhead::WhenShort => Prefetch::usual(size.max),
+        prefetch: match (pool.executor.claim_ahead(), claim_room(pool)?) {
+            (ClaimAhead::Never, _) => Prefetch::Off,
+            (ClaimAhead::WhenShort, None) => Prefetch::usual(size.max),
+            (ClaimAhead::WhenShort, Some(room)) => Prefetch::within(room.most),
         },
         beginning: StartMode::Durable,
         grace: pool.grace,

@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::ostler::{Place, Ran, Running};
+use crate::ostler::{Place, Ran, Running, ran};
 use crate::workers::until;
 
 /// A builtin that neither engine can interrupt.
@@ -217,6 +217,59 @@ fn a_program_without_v8_refuses_it_with_a_sentence() {
         2,
         "is \"v8\", but this program was built without the engine V8 (its feature \"v8\")",
     );
+}
+
+#[test]
+fn the_environment_has_the_workers_of_a_pool_that_sets_none_and_the_doctor_shows_them() {
+    let wait = "export default () => new Promise((resolve) => setTimeout(resolve, 3600_000))";
+    let place = place("quickjs", "", &[("wait", wait)]);
+    let config = std::fs::read_to_string(place.folder().join("ostler.toml")).expect("text");
+    let without = |lines: &str| place.write("ostler.toml", config.replace("max_workers = 1\n", lines));
+    let environment = |size: &'static str, most: &'static str| {
+        move |mut command: std::process::Command| {
+            command.env("WORKER_POOL_SIZE", size).env("MAX_QUEUED_WORKERS", most);
+            command
+        }
+    };
+    let doctor = |set: &dyn Fn(std::process::Command) -> std::process::Command| {
+        ran(&mut set(place.command(["doctor"])))
+    };
+    without("");
+    let three = environment("3", "7");
+    let shown = doctor(&three);
+    let sentence = "up to 3 workers (WORKER_POOL_SIZE), and at most 7 tasks claimed (MAX_QUEUED_WORKERS)";
+    assert!(shown.out.contains(sentence), "{shown:?}");
+    let node = Running::start(three(place.command(["up"])));
+    assert!(node.line().contains("ready"));
+    for _ in 0..5 {
+        place.done(["submit", "functions", "wait"]);
+    }
+    let busy = || {
+        let workers = place.json(["workers"]);
+        workers.as_array().expect("a list").iter().filter(|worker| worker["state"] == "busy").count()
+    };
+    until("three run at once", || (busy() == 3).then_some(()));
+    drop(node);
+
+    without("max_workers = 2\nmax_claimed = 5\n");
+    let shown = doctor(&three);
+    let sentence = "up to 2 workers (max_workers), and at most 5 tasks claimed (max_claimed)";
+    assert!(shown.out.contains(sentence), "the config has the last word: {shown:?}");
+
+    without("");
+    for (size, most, says) in [
+        (
+            "3",
+            "2",
+            "at most 2 tasks may be claimed (MAX_QUEUED_WORKERS), but there are 3 workers (WORKER_POOL_SIZE)",
+        ),
+        ("many", "9", "WORKER_POOL_SIZE is \"many\", but must be a whole number above zero"),
+    ] {
+        let set = environment(size, most);
+        ran(&mut set(place.command(["up"]))).is_refused(2, says);
+        let shown = doctor(&set);
+        assert!(shown.code == Some(1) && shown.out.contains(says), "{shown:?}");
+    }
 }
 
 #[test]

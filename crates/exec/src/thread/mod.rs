@@ -16,6 +16,8 @@ mod worker;
 
 pub use executor::Threads;
 pub use permit::{Backpressure, DrainEnd, Permit, PermitRefused};
-pub use policy::{BadThreadPolicy, Choice, Runtimes, SettingSource, ThreadEnvironment, ThreadPolicy};
+pub use policy::{
+    BadThreadPolicy, Choice, Runtimes, SettingSource, SizeVariables, ThreadEnvironment, ThreadPolicy,
+};
 pub use pool::{ThreadPool, ThreadPoolError};
 pub use set::ThreadStartError;

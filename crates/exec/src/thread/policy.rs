@@ -1,11 +1,11 @@
 //! Thread policy: the number of threads, the choice of the next one, and the queue limit.
 
 /// Environment variable: the number of threads.
-const POOL_SIZE: &str = "WORKER_POOL_SIZE";
+const POOL_SIZE: &str = SizeVariables::POOL_SIZE;
 /// Environment variable: the maximum of running and queued work.
-const MAX_QUEUED: &str = "MAX_QUEUED_WORKERS";
+const MAX_QUEUED: &str = SizeVariables::MAX_QUEUED;
 /// The default of running and queued work per thread.
-const MOST_PER_THREAD: usize = 10;
+const MOST_PER_THREAD: usize = SizeVariables::MOST_PER_WORKER;
 
 /// How the next thread is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,15 @@ pub struct ThreadPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadThreadPolicy(String);
+
+/// The sizes that the environment asks for, for pools of threads and of functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeVariables {
+    /// `WORKER_POOL_SIZE`: the number of workers.
+    pub workers: Option<usize>,
+    /// `MAX_QUEUED_WORKERS`: the maximum of running and queued work.
+    pub most: Option<usize>,
+}
 
 /// The policy that the environment asks for, and which of its variables are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,24 +121,59 @@ impl ThreadPolicy {
     }
 }
 
+impl SizeVariables {
+    /// The variable with the number of workers.
+    pub const POOL_SIZE: &str = "WORKER_POOL_SIZE";
+    /// The variable with the maximum of running and queued work.
+    pub const MAX_QUEUED: &str = "MAX_QUEUED_WORKERS";
+    /// The default of running and queued work, for each worker.
+    pub const MOST_PER_WORKER: usize = 10;
+
+    /// Reads the variables.
+    ///
+    /// # Errors
+    /// When one of them is not a number above zero.
+    pub fn read(read: impl Fn(&str) -> Option<String>) -> Result<Self, BadThreadPolicy> {
+        let number = |name: &str| match read(name) {
+            None => Ok(None),
+            Some(text) => match text.trim().parse::<usize>() {
+                Ok(number) if number > 0 => Ok(Some(number)),
+                Ok(_) | Err(_) => Err(BadThreadPolicy(format!(
+                    "{name} is \"{text}\", but must be a whole number above zero"
+                ))),
+            },
+        };
+        Ok(Self { workers: number(Self::POOL_SIZE)?, most: number(Self::MAX_QUEUED)? })
+    }
+
+    /// Reads the variables of this process.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn here() -> Result<Self, BadThreadPolicy> {
+        // Text that is not UTF-8 is no number, and refused as such.
+        Self::read(|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+    }
+}
+
 impl ThreadEnvironment {
     /// Reads the variables.
     ///
     /// # Errors
     /// When one of them is not a number above zero, or the limit is below the number of threads.
     pub fn read(cores: usize, read: impl Fn(&str) -> Option<String>) -> Result<Self, BadThreadPolicy> {
-        let number = |name: &'static str| match read(name) {
-            None => Ok(None),
-            Some(text) => match text.trim().parse::<usize>() {
-                Ok(number) if number > 0 => Ok(Some((number, SettingSource::Variable(name)))),
-                Ok(_) | Err(_) => Err(BadThreadPolicy(format!(
-                    "{name} is \"{text}\", but must be a whole number above zero"
-                ))),
-            },
+        Self::of(cores, SizeVariables::read(read)?)
+    }
+
+    fn of(cores: usize, variables: SizeVariables) -> Result<Self, BadThreadPolicy> {
+        let from = |set: Option<usize>, name| match set {
+            Some(_) => SettingSource::Variable(name),
+            None => SettingSource::Default,
         };
-        let (threads, threads_from) = number(POOL_SIZE)?.unwrap_or((cores, SettingSource::Default));
-        let usual = ThreadPolicy::for_cores(threads);
-        let (most, most_from) = number(MAX_QUEUED)?.unwrap_or((usual.most, SettingSource::Default));
+        let (threads_from, most_from) =
+            (from(variables.workers, POOL_SIZE), from(variables.most, MAX_QUEUED));
+        let usual = ThreadPolicy::for_cores(variables.workers.unwrap_or(cores));
+        let most = variables.most.unwrap_or(usual.most);
         let policy = ThreadPolicy { most, ..usual };
         if most < policy.threads {
             let threads = policy.threads;
@@ -154,8 +198,7 @@ impl ThreadEnvironment {
     /// As [`read`](Self::read).
     pub fn here() -> Result<Self, BadThreadPolicy> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Text that is not UTF-8 is no number, and refused as such.
-        Self::read(cores, |name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+        Self::of(cores, SizeVariables::here()?)
     }
 
     /// Whether any of the variables is set.

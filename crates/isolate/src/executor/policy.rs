@@ -32,6 +32,8 @@ pub struct IsolatePolicy {
     pub folders: Folders,
     /// How long a host may take to exit, before it is killed.
     pub grace: Duration,
+    /// How many tasks the pool may have claimed, running ones included. `None`: `MAX_QUEUED_WORKERS`, or ten for each worker.
+    pub max_claimed: Option<u32>,
     /// The program of host processes.
     pub program: HostProgram,
 }
@@ -77,6 +79,7 @@ impl IsolatePolicy {
             secrets: Secrets::default(),
             folders: Folders::default(),
             grace: GRACE,
+            max_claimed: None,
             program: HostProgram::default(),
         }
     }

@@ -176,15 +176,19 @@ impl QueuePlan {
         let context = BuildContext { pool: &queue, resources };
         spec.prove(context).await.map_err(&refused)?;
         let executor = spec.build(context).map_err(|error| refused(error.to_string()))?;
-        let prefetch = match spec.claim_ahead() {
-            ClaimAhead::Never => |_| Prefetch::Off,
-            ClaimAhead::WhenShort => Prefetch::usual,
-        };
         let defaults = spec.defaults();
         if self.workers.is_none() {
             self.least = usize::try_from(defaults.min_workers).ok();
         }
         let usual = usize::try_from(defaults.max_workers).unwrap_or(usize::MAX);
+        let workers = u32::try_from(self.workers.unwrap_or(usual)).unwrap_or(u32::MAX);
+        let room = spec.claim_room(workers).map_err(&refused)?;
+        room.as_ref().map_or(Ok(()), |room| room.check(workers)).map_err(&refused)?;
+        let prefetch = |workers| match (spec.claim_ahead(), room) {
+            (ClaimAhead::Never, _) => Prefetch::Off,
+            (ClaimAhead::WhenShort, None) => Prefetch::usual(workers),
+            (ClaimAhead::WhenShort, Some(room)) => Prefetch::within(room.most),
+        };
         self.fill_in(defaults.overrides, spec.account());
         let pool = self.configure(store, executor, usual, prefetch)?;
         // The start of a child is on disk before the child exists.

@@ -332,7 +332,7 @@ async fn a_task_that_waits_for_an_opening_worker_is_cancelled_without_running_or
 }
 
 /// A pool whose runs are short until a task waits for the signal.
-async fn prefetching(scene: &Scene, gated: &Arc<Gated>, short: u64) -> Node {
+async fn prefetching(scene: &Scene, gated: &Arc<Gated>, short: u64, prefetch: Prefetch) -> Node {
     struct ShortFirst(Arc<Gated>, u64);
     #[async_trait]
     impl Executor for ShortFirst {
@@ -349,7 +349,7 @@ async fn prefetching(scene: &Scene, gated: &Arc<Gated>, short: u64) -> Node {
     }
     let executor = Arc::new(ShortFirst(Arc::clone(gated), short));
     let pool = PoolConfig::new(QUEUE, executor, 1);
-    scene.start(PoolConfig { prefetch: Prefetch::UpTo(16), grace: Duration::from_secs(2), ..pool }).await
+    scene.start(PoolConfig { prefetch, grace: Duration::from_secs(2), ..pool }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -357,7 +357,7 @@ async fn what_was_claimed_ahead_goes_back_when_the_work_turns_out_to_be_long() {
     let scene = Scene::new();
     let gated = Gated::new(Opening::Ready);
     let tasks = scene.add(31).await;
-    let node = prefetching(&scene, &gated, 20).await;
+    let node = prefetching(&scene, &gated, 20, Prefetch::UpTo(16)).await;
     gated.began.wait_for(21).await;
     scene.until_counts("ten are free for others", |counts| counts.queued == 10 && counts.claimed <= 1).await;
     for id in &tasks[21..] {
@@ -373,7 +373,7 @@ async fn what_was_claimed_ahead_goes_back_at_a_drain() {
     let scene = Scene::new();
     let gated = Gated::new(Opening::Ready);
     let tasks = scene.add(31).await;
-    let node = prefetching(&scene, &gated, 20).await;
+    let node = prefetching(&scene, &gated, 20, Prefetch::UpTo(16)).await;
     gated.began.wait_for(21).await;
     let mut state = node.state();
     let draining = tokio::spawn(node.drain(MAX_WAIT));
@@ -386,4 +386,20 @@ async fn what_was_claimed_ahead_goes_back_at_a_drain() {
         assert_eq!((task.state.name(), task.runs, task.failures), (StateName::Queued, 0, 0));
     }
     assert_eq!(scene.counts().await.completed, 21);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bound_of_claimed_tasks_counts_those_that_run() {
+    for (most, ahead) in [(1, 0), (4, 3)] {
+        let scene = Scene::new();
+        let gated = Gated::new(Opening::Ready);
+        scene.add(31).await;
+        let node = prefetching(&scene, &gated, 20, Prefetch::Within(most)).await;
+        gated.began.wait_for(21).await;
+        let claimed = scene.counts().await.claimed;
+        assert!(claimed <= ahead, "{claimed} are claimed ahead of one worker, within {most}");
+        gated.go.emit();
+        scene.until_counts("all are done", |counts| counts.completed == 31).await;
+        node.drain(MAX_WAIT).await;
+    }
 }

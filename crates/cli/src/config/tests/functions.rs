@@ -7,9 +7,9 @@ use ostler_isolate::{EngineName, FunctionLimits, IsolatePolicy, Isolation, Reuse
 
 use super::{PoolSettings, fault, good, policy, with_prices};
 
-/// A pool of functions with only the required keys.
+/// A pool of functions with only the required keys, and the example of a key that has no default.
 pub(super) fn plain() -> PoolSettings {
-    with_prices("[pool.functions]\nexecutor = \"isolate\"\nscripts = \"functions\"")
+    with_prices("[pool.functions]\nexecutor = \"isolate\"\nscripts = \"functions\"\nmax_claimed = 20")
 }
 
 fn pool(lines: &str) -> String {
@@ -35,7 +35,8 @@ fn functions_have_a_worker_for_each_core_half_a_minute_and_processes() {
 fn every_key_of_functions_is_read() {
     let config = good(&pool(
         "isolation = \"thread\"\nreuse = { calls = 7, memory = \"2MiB\" }\nmemory = \"8MiB\"\ncpu = \"100ms\"\n\
-         stack = \"1MiB\"\noutput = \"2MiB\"\nlog_lines = 5\ntimers = 6\nfolders = \"out\"",
+         stack = \"1MiB\"\noutput = \"2MiB\"\nlog_lines = 5\ntimers = 6\nfolders = \"out\"\n\
+         max_workers = 3\nmax_claimed = 3",
     ));
     let functions: &IsolatePolicy = policy(&config.pools[0]);
     let limits = FunctionLimits {
@@ -49,6 +50,7 @@ fn every_key_of_functions_is_read() {
     };
     assert_eq!(functions.limits, limits);
     assert_eq!(functions.isolation, Isolation::Thread);
+    assert_eq!(functions.max_claimed, Some(3));
     assert_eq!(functions.reuse, Reuse::Warm(WarmPolicy { calls: 7, memory_bytes: 2 << 20 }));
     assert_eq!(functions.folders.each, Some(PathBuf::from("out/functions")));
     let warm = good(&pool("reuse = \"warm\""));
@@ -68,6 +70,8 @@ fn wrong_keys_of_functions_are_refused_with_a_sentence() {
         (pool("engine = \"spidermonkey\""), "must be \"quickjs\" or \"v8\""),
         (pool("isolation = \"none\""), "must be \"process\" or \"thread\""),
         (pool("command = [\"x\"]"), "unknown key"),
+        (pool("max_workers = 4\nmax_claimed = 3"), "max_claimed (3) must not be below max_workers (4)"),
+        (pool("max_claimed = 0"), "must be from 1"),
     ] {
         let sentence = fault(&text);
         assert!(sentence.contains(says), "{sentence}");
