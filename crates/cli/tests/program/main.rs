@@ -4,6 +4,9 @@
 //! `store_lost.rs` takes the store away from a node; `presence.rs` has a real Redis, and `pooler.rs` a real PgBouncer;
 //! `postgres.rs`, `together.rs` and `away.rs` have a real server, and many nodes on it; `shared.rs` is the store on that server.
 
+#[macro_use]
+mod functions;
+
 mod accounts;
 mod acp;
 mod act;
@@ -25,8 +28,8 @@ mod drains;
 mod failed_output;
 mod files;
 mod first_contact;
+mod function_drains;
 mod function_kills;
-mod functions;
 mod gateway;
 mod guide;
 mod hands;
