@@ -151,6 +151,8 @@ fn functions_run_in_every_engine_and_isolation() {
     let said = String::from_utf8(run.stdout).unwrap();
     for side in [
         "ostler, quickjs, fresh |",
+        "| quickjs, warm |",
+        " KiB |",
         "quickjs, process, warm | noop",
         "quickjs, thread, fresh | fib",
         "worker process",

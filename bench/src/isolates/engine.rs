@@ -20,20 +20,35 @@ use crate::stats::Samples;
 /// Calls before a measurement.
 const FIRST_CALLS: u32 = 50;
 
+/// Calls before the memory of a warm isolate is looked at.
+const WARM_CALLS: u32 = 1_000;
+
+/// What a child has measured.
+pub(super) struct Alone {
+    pub(super) rows: Vec<Row>,
+    /// Memory of an isolate after its first call, and of one that has run many.
+    pub(super) fresh_bytes: u64,
+    pub(super) warm_bytes: u64,
+}
+
 /// Measures an engine in a child.
-pub(super) fn measure(engine: EngineName, time: Duration) -> Result<Vec<Row>, Error> {
+pub(super) fn measure(engine: EngineName, time: Duration) -> Result<Alone, Error> {
     let what = format!("{} {}", engine.name(), time.as_millis());
     let child =
         Command::new(std::env::current_exe()?).args(["child", Role::Engine.name(), &what]).output()?;
     if !child.status.success() {
         return Err(String::from_utf8_lossy(&child.stderr).into_owned().into());
     }
-    let mut rows = Vec::new();
+    let mut alone = Alone { rows: Vec::new(), fresh_bytes: 0, warm_bytes: 0 };
     for line in String::from_utf8(child.stdout)?.lines() {
         let row: Value = serde_json::from_str(line)?;
         let number = |name: &str| row[name].as_f64().unwrap_or_default();
         let text = |name: &str| row[name].as_str().unwrap_or_default();
-        rows.push(Row {
+        if let (Some(fresh), Some(warm)) = (row["fresh_bytes"].as_u64(), row["warm_bytes"].as_u64()) {
+            (alone.fresh_bytes, alone.warm_bytes) = (fresh, warm);
+            continue;
+        }
+        alone.rows.push(Row {
             who: format!("ostler, {}, {}", engine.name(), text("mode")),
             function: text("function").to_owned(),
             limits: OURS,
@@ -43,7 +58,7 @@ pub(super) fn measure(engine: EngineName, time: Duration) -> Result<Vec<Row>, Er
             per_cpu_second: Some(number("per_cpu_second")),
         });
     }
-    Ok(rows)
+    Ok(alone)
 }
 
 /// Runs in the child: prints a line for each row.
@@ -52,15 +67,12 @@ pub(crate) fn run_alone(what: &str) -> Result<(), Error> {
     let engine = EngineName::ALL.into_iter().find(|engine| engine.name() == name).ok_or("no such engine")?;
     engine.prepare()?;
     let time = Duration::from_millis(millis.parse()?);
+    println!("{}", memory(engine)?);
     for (mode, reuse) in [(FRESH, Reuse::Fresh), (WARM, Reuse::Warm(WarmPolicy::default()))] {
         for function in [SMALL, FIB] {
             let source = FunctionSource::single("bench.js", &function_text(function)?);
             let mut worker = FunctionWorker::new(engine.engine()?, FunctionLimits::default(), reuse);
-            let mut call = || -> Result<(), Error> {
-                let call = FunctionCall::new(PAYLOAD, CallInfo::default(), Rc::new(NoHost));
-                worker.run(&source, call).map_err(|end| end.to_string())?.ok_or("no output")?;
-                Ok(())
-            };
+            let mut call = || call(&mut worker, &source);
             for _ in 0..FIRST_CALLS {
                 call()?;
             }
@@ -83,6 +95,25 @@ pub(crate) fn run_alone(what: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn call(worker: &mut FunctionWorker, source: &FunctionSource) -> Result<(), Error> {
+    let call = FunctionCall::new(PAYLOAD, CallInfo::default(), Rc::new(NoHost));
+    worker.run(source, call).map_err(|end| end.to_string())?.ok_or("no output")?;
+    Ok(())
+}
+
+/// What one isolate holds, as it counts itself: heap, strings and buffers.
+fn memory(engine: EngineName) -> Result<Value, Error> {
+    let source = FunctionSource::single("bench.js", &function_text(SMALL)?);
+    let warm = Reuse::Warm(WarmPolicy::default());
+    let mut worker = FunctionWorker::new(engine.engine()?, FunctionLimits::default(), warm);
+    call(&mut worker, &source)?;
+    let fresh = worker.warm_memory_bytes();
+    for _ in 0..WARM_CALLS {
+        call(&mut worker, &source)?;
+    }
+    Ok(json!({ "fresh_bytes": fresh, "warm_bytes": worker.warm_memory_bytes() }))
 }
 
 /// The CPU time of this thread in seconds.

@@ -5,6 +5,7 @@
 
 mod engine;
 mod peers;
+mod side_by_side;
 mod through;
 
 use std::path::{Path, PathBuf};
@@ -99,12 +100,22 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     };
     let time = Duration::from_millis(wanted.millis);
     heading("One thread, without a host");
+    let mut memory = Vec::new();
     for engine in engines() {
-        engine::measure(engine, time)?.iter().for_each(Row::print);
+        let alone = engine::measure(engine, time)?;
+        alone.rows.iter().for_each(Row::print);
+        memory.push((engine, alone));
     }
     peers.contexts(time)?.iter().for_each(Row::print);
+    println!("\n| engine | memory of an isolate after its first call | after 1,000 more |");
+    println!("|---|---:|---:|");
+    for (engine, alone) in memory {
+        let kib = |bytes: u64| bytes / 1024;
+        println!("| {} | {} KiB | {} KiB |", engine.name(), kib(alone.fresh_bytes), kib(alone.warm_bytes));
+    }
     heading("Through the executor, without a store, one worker");
     bench.runtime.block_on(through::executors(time))?.iter().for_each(Row::print);
     peers.programs(time)?.iter().for_each(Row::print);
+    bench.runtime.block_on(side_by_side::run(time))?;
     bench.runtime.block_on(through::others(&place, time))
 }

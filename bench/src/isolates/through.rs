@@ -27,14 +27,14 @@ const FUNCTIONS: u32 = 1_000;
 const DURABLE_TASKS: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn policy(scripts: &Path, engine: EngineName, isolation: Isolation, mode: &str) -> IsolatePolicy {
+pub(super) fn policy(scripts: &Path, engine: EngineName, isolation: Isolation, mode: &str) -> IsolatePolicy {
     let reuse = if mode == WARM { Reuse::Warm(WarmPolicy::default()) } else { Reuse::Fresh };
     let argv = ["/proc/self/exe", "child", Role::Host.name(), "-"].map(str::to_owned).to_vec();
     let program = HostProgram { argv, env: Vec::new() };
     IsolatePolicy { engine, isolation, reuse, program, ..IsolatePolicy::new("bench", scripts) }
 }
 
-fn executor(policy: &IsolatePolicy, supervisor: &Supervisor) -> Result<Arc<dyn Executor>, Error> {
+pub(super) fn executor(policy: &IsolatePolicy, supervisor: &Supervisor) -> Result<Arc<dyn Executor>, Error> {
     Ok(match policy.isolation {
         Isolation::Process => IsolateExecutor::in_hosts(policy, supervisor.clone())?,
         Isolation::Thread => IsolateExecutor::on_threads(policy)?,
@@ -102,7 +102,7 @@ async fn measure(
 }
 
 /// A worker of an executor, replaced when it is spent, as a node does it: a host that has grown leaves.
-struct OneWorker {
+pub(super) struct OneWorker {
     executor: Arc<dyn Executor>,
     id: WorkerId,
     /// Workers that were spent.
@@ -110,11 +110,11 @@ struct OneWorker {
 }
 
 impl OneWorker {
-    async fn open(executor: &Arc<dyn Executor>) -> Result<Self, Error> {
+    pub(super) async fn open(executor: &Arc<dyn Executor>) -> Result<Self, Error> {
         Ok(Self { executor: Arc::clone(executor), id: opened(executor).await?, spent: 0 })
     }
 
-    async fn call(&mut self, function: &str) -> Result<(), Error> {
+    pub(super) async fn call(&mut self, function: &str) -> Result<(), Error> {
         let work = Work {
             traceparent: None,
             task: TaskId(ostler_core::Id::from_bits(1)),
@@ -147,7 +147,7 @@ impl OneWorker {
         Ok(())
     }
 
-    async fn close(self) {
+    pub(super) async fn close(self) {
         self.executor.close(self.id).await;
     }
 }

@@ -183,13 +183,13 @@ impl Turns<'_> {
 }
 
 /// The ratio of each block of two turns: after to before.
-fn blocks(before: &[f64], after: &[f64]) -> Vec<f64> {
+pub(crate) fn blocks(before: &[f64], after: &[f64]) -> Vec<f64> {
     let sums = |rates: &[f64]| rates.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect::<Vec<_>>();
     sums(after).into_iter().zip(sums(before)).map(|(after, before)| after / before).collect()
 }
 
 /// The 95 % interval of the median, by resampling.
-fn interval(ratios: &[f64], seed: &mut Seed) -> (f64, f64) {
+pub(crate) fn interval(ratios: &[f64], seed: &mut Seed) -> (f64, f64) {
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             let one = |_| ratios[usize::try_from(seed.next() % ratios.len() as u64).unwrap_or(0)];
@@ -200,7 +200,7 @@ fn interval(ratios: &[f64], seed: &mut Seed) -> (f64, f64) {
     (medians[RESAMPLES / OUTSIDE], medians[RESAMPLES - 1 - RESAMPLES / OUTSIDE])
 }
 
-fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     format!("{:+.1} %", ratio * 100.0 - 100.0)
 }
 

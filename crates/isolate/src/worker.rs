@@ -79,6 +79,12 @@ impl FunctionWorker {
         &*self.engine
     }
 
+    /// The memory of the warm isolate, if there is one: heap, strings and buffers. Costs a walk over its heap.
+    #[must_use]
+    pub fn warm_memory_bytes(&self) -> Option<u64> {
+        self.warm.as_ref().map(|warm| warm.isolate.memory_bytes())
+    }
+
     /// Runs one call. The output is JSON text, or `None` if the function returned nothing that JSON has.
     ///
     /// # Errors
