@@ -15,6 +15,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::{Clock as _, Store as _};
+use ostler_wire::limits::BroughtLimits;
 use ostler_wire::limits::SubscriberView;
 use ostler_wire::time::TimeView;
 
