@@ -15,8 +15,7 @@ use ostler_store::calls::QueueChange;
 use ostler_store::gates::SetBy;
 use ostler_store::outbox::{OutboxAnswer, OutboxFilter, Subscription};
 use ostler_store::{Clock as _, Store as _};
-use ostler_wire::limits::BroughtLimits;
-use ostler_wire::limits::SubscriberView;
+use ostler_wire::limits::{BroughtLimits, SubscriberView};
 use ostler_wire::time::TimeView;
 
 use crate::world::{QUEUE, World};
@@ -47,7 +46,7 @@ async fn limits_are_marked_as_set_by_hand_and_a_node_that_brings_its_own_is_name
     assert_eq!((alone.view.concurrency, alone.brought), (Some(3), None));
     assert_eq!(world.store.queue_settings(QUEUE).await.expect("read").set_by, SetBy::Hand);
     world.node("plain", r#"{"mail":{}}"#).await;
-    let limits = vec!["concurrency.total"];
+    let limits = vec!["concurrency.total".to_owned()];
     world.node("anna", r#"{"mail":{"concurrency.total":"5","timeout":"9s"}}"#).await;
     assert_eq!(set().await.brought, Some(BroughtLimits { node: "anna".to_owned(), limits }));
 }
