@@ -89,6 +89,7 @@ impl History {
 
 fn stored(id: TaskId, state: State) -> StoredTask {
     let task = Task {
+        traceparent: None,
         id,
         queue: "mail".to_owned(),
         kind: "send".to_owned(),
