@@ -44,7 +44,7 @@ pub fn npm_modules(folder: &Path, packages: &[&str], files: &[&str]) -> Option<P
         Ok(done) => {
             let said = String::from_utf8_lossy(&done.stderr);
             assert!(is_about_the_way(&said), "npm cannot install {packages:?}: {said}");
-            said.lines().next().unwrap_or_default().to_owned()
+            said.lines().find(|line| line.contains(" code ")).unwrap_or_default().to_owned()
         }
         Err(error) => {
             assert!(error.kind() == ErrorKind::NotFound, "npm cannot be started: {error}");
