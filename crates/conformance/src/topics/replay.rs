@@ -182,12 +182,12 @@ async fn the_former_payload_stays_on_record_byte_for_byte(s: &Scene) {
         assert_eq!(s.task(id).await.payload, payload);
         s.cancel(id).await;
     }
-    let former = |event: ostler_store::events::Event| match event.body {
-        EventBody::FormerPayload { text } => Some(text),
-        body => {
-            assert_eq!(body.kind(), EventKind::Transition);
-            None
+    let former = |event: ostler_store::events::Event| {
+        if let EventBody::FormerPayload { text } = event.body {
+            return Some(text);
         }
+        assert_eq!(event.body.kind(), EventKind::Transition);
+        None
     };
     let kept: Vec<String> = s.events(id).await.into_iter().filter_map(former).collect();
     assert_eq!(kept, [exact, long], "none for a replay with the same one");
