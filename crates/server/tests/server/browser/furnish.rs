@@ -281,8 +281,8 @@ pub(super) async fn hostile(world: &World) -> Vec<String> {
         let mut task = NewTask::new(
             world.ids.task(),
             &queue,
-            &hostile_name(at),
-            &json!({ "text": hostile_text(at), hostile_text(at): "\u{0}" }).to_string(),
+            hostile_name(at),
+            json!({ "text": hostile_text(at), hostile_text(at): "\u{0}" }).to_string(),
         );
         task.limit_key = Some(hostile_name(at + 1));
         let id = task.id;
@@ -294,7 +294,7 @@ pub(super) async fn hostile(world: &World) -> Vec<String> {
         let lease = claimed.lease.as_ref();
         let text = if at == 1 { "<i>".repeat(HOSTILE_LINE / 3) } else { hostile_text(at) };
         let said = vec![
-            EventBody::line(&format!("info {text}")),
+            EventBody::line(format!("info {text}")),
             EventBody::Message { role: Role::Assistant, text: text.clone() },
             EventBody::ToolCall {
                 call: hostile_name(at),
