@@ -1,5 +1,5 @@
 //! Checks docs/coverage.md, which locates each feature of the source designs: a feature that is there, wholly or partly,
-//! names a test that runs, everything named exists, and a row without a location names the part that will bring it.
+//! names a test that runs, and everything named exists.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,18 +7,12 @@ use std::path::Path;
 use repo_tests::{none, root, text};
 
 const DOCUMENT: &str = "docs/coverage.md";
-/// The parts not built yet.
-const PARTS: [&str; 3] = ["agents", "isolates", "server"];
 /// The source designs, each with its own section.
 const DESIGNS: [&str; 5] = ["000", "001", "002", "003", "004"];
 /// The path of conformance suites, whose cases have no `#[test]` attribute.
 const SUITES: &str = "/conformance/";
 /// The maximum number of attribute lines above a test.
 const MOST_ATTRIBUTES: usize = 6;
-/// Precedes the names of parts.
-const TO_COME: &str = "to come: ";
-/// The whole middle cell of a feature that a part will bring.
-const LATER: &str = "later";
 /// Precedes what is missing of a feature.
 const PARTLY: &str = "partly: ";
 /// Begins the middle cell of a feature that is left out on purpose.
@@ -30,7 +24,6 @@ enum Verdict {
     Yes,
     Partly,
     No,
-    Later,
 }
 
 /// A row of a table.
@@ -66,9 +59,7 @@ impl Row {
 
     fn verdict(&self) -> Verdict {
         let middle = self.cells.get(1).map(|cell| cell.to_lowercase()).unwrap_or_default();
-        if middle == LATER {
-            Verdict::Later
-        } else if middle.starts_with(NO) {
+        if middle.starts_with(NO) {
             Verdict::No
         } else if middle.contains(PARTLY) {
             Verdict::Partly
@@ -86,19 +77,10 @@ impl Row {
         self.place().split('`').skip(1).step_by(2).collect()
     }
 
-    /// The text outside the code spans: empty, or the parts to come.
-    fn parts(&self) -> Result<Vec<&str>, String> {
-        let outside: Vec<&str> =
-            self.place().split('`').step_by(2).map(|text| text.trim_matches([' ', ',', ';'])).collect();
-        let words = outside.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>();
-        match words.as_slice() {
-            [] => Ok(Vec::new()),
-            [one] => match one.strip_prefix(TO_COME) {
-                Some(parts) => Ok(parts.split(", ").collect()),
-                None => Err(self.says(&format!("\"{one}\" is neither a place nor \"{TO_COME}…\""))),
-            },
-            _ => Err(self.says("there is more than one text between the places")),
-        }
+    /// The texts outside the code spans.
+    fn beside(&self) -> Vec<&str> {
+        let texts = self.place().split('`').step_by(2).map(|text| text.trim_matches([' ', ',', ';']));
+        texts.filter(|text| !text.is_empty()).collect()
     }
 }
 
@@ -113,18 +95,12 @@ fn every_row_has_three_cells_and_all_are_filled() {
 }
 
 #[test]
-fn every_row_is_located_or_says_what_brings_it() {
-    let mut wrong = Vec::new();
-    for row in rows() {
-        match row.parts() {
-            Err(why) => wrong.push(why),
-            Ok(parts) if parts.is_empty() && row.named().is_empty() => wrong.push(row.says("names no place")),
-            Ok(parts) => {
-                let unknown = parts.iter().filter(|part| !PARTS.contains(part));
-                wrong.extend(unknown.map(|part| row.says(&format!("\"{part}\" is not one of {PARTS:?}"))));
-            }
-        }
-    }
+fn every_row_has_places_and_nothing_else() {
+    let wrong: Vec<String> = rows()
+        .iter()
+        .filter(|row| row.named().is_empty() || !row.beside().is_empty())
+        .map(|row| row.says("names no place, or something that is none"))
+        .collect();
     none("rows without a place", &wrong);
 }
 
@@ -204,34 +180,14 @@ fn every_feature_that_is_there_names_a_test() {
 }
 
 #[test]
-fn a_row_says_no_more_than_its_place_shows() {
-    let mut wrong = Vec::new();
-    for row in rows() {
-        let (parts, places) = (row.parts().unwrap_or_default(), row.named());
-        match row.verdict() {
-            Verdict::Later if parts.is_empty() || !places.is_empty() => {
-                wrong.push(row.says("what comes later names its part, and nothing else"));
-            }
-            Verdict::Yes | Verdict::No if !parts.is_empty() => {
-                wrong.push(
-                    row.says("what is still to come is \"later\", or \"partly: …\" says what is missing"),
-                );
-            }
-            Verdict::Later | Verdict::Yes | Verdict::No | Verdict::Partly => {}
-        }
-    }
-    none("rows that say more than they show", &wrong);
-}
-
-#[test]
 fn a_verdict_is_in_the_middle_cell() {
     let verdict = |middle: &str| {
         let cells = ["a", middle, "b"].map(str::to_owned).to_vec();
         Row { line: 1, design: None, cells }.verdict()
     };
     assert_eq!(
-        ["the same", "x; partly: no y", "Partly: no y", "no: why", "later", "later on"].map(verdict),
-        [Verdict::Yes, Verdict::Partly, Verdict::Partly, Verdict::No, Verdict::Later, Verdict::Yes]
+        ["the same", "x; partly: no y", "Partly: no y", "no: why", "later on"].map(verdict),
+        [Verdict::Yes, Verdict::Partly, Verdict::Partly, Verdict::No, Verdict::Yes]
     );
 }
 
