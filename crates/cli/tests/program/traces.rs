@@ -23,7 +23,7 @@ fn up(place: &Place) -> Running {
     place.write("worker.py", WORKER);
     let config = format!(
         "[lease]\npoll = \"100ms\"\n\
-         [pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"printf %s \\\"${{TRACEPARENT-none}}\\\"\"]\n\
+         [pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"printf %s \\\"$${{TRACEPARENT-none}}\\\"\"]\n\
          [pool.docs]\nexecutor = \"process\"\ncommand = [\"python3\", \"worker.py\"]\nenv = {{ PYTHONPATH = \"{SDK}\", PYTHONDONTWRITEBYTECODE = \"1\" }}\nmax_workers = 1\n\
          [pool.reviews]\nexecutor = \"agent\"\nagent = \"claude\"\ncommand = [\"python3\", \"{STAND_IN}\"]\nconfig_folders = \"agents\"\n\
          env = {{ STAND_IN_LOG = \"{}\", ANTHROPIC_API_KEY = \"of the pool\" }}\n",

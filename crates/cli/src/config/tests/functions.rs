@@ -71,7 +71,7 @@ fn wrong_keys_of_functions_are_refused_with_a_sentence() {
         (pool("isolation = \"none\""), "must be \"process\" or \"thread\""),
         (pool("command = [\"x\"]"), "unknown key"),
         (pool("max_workers = 4\nmax_claimed = 3"), "max_claimed (3) must not be below max_workers (4)"),
-        (pool("max_claimed = 0"), "must be from 1"),
+        (pool("max_claimed = 0"), "must be a whole number from 1 to"),
     ] {
         let sentence = fault(&text);
         assert!(sentence.contains(says), "{sentence}");
