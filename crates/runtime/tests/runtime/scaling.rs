@@ -390,14 +390,16 @@ async fn what_was_claimed_ahead_goes_back_at_a_drain() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bound_of_claimed_tasks_counts_those_that_run() {
-    for (most, ahead) in [(1, 0), (4, 3)] {
+    for most in [1, 4] {
         let scene = Scene::new();
         let gated = Gated::new(Opening::Ready);
         scene.add(31).await;
         let node = prefetching(&scene, &gated, 20, Prefetch::Within(most)).await;
         gated.began.wait_for(21).await;
-        let claimed = scene.counts().await.claimed;
-        assert!(claimed <= ahead, "{claimed} are claimed ahead of one worker, within {most}");
+        // The start of the one that runs may not be stored yet.
+        let counts = scene.counts().await;
+        let held = counts.claimed + counts.running;
+        assert!(held <= most, "{held} are claimed or run, within {most}");
         gated.go.emit();
         scene.until_counts("all are done", |counts| counts.completed == 31).await;
         node.drain(MAX_WAIT).await;
