@@ -399,7 +399,7 @@ async fn a_bound_of_claimed_tasks_counts_those_that_run() {
         // The start of the one that runs may not be stored yet.
         let counts = scene.counts().await;
         let held = counts.claimed + counts.running;
-        assert!(held <= most, "{held} are claimed or run, within {most}");
+        assert!(held <= most as u64, "{held} are claimed or run, within {most}");
         gated.go.emit();
         scene.until_counts("all are done", |counts| counts.completed == 31).await;
         node.drain(MAX_WAIT).await;
