@@ -167,11 +167,11 @@ async function liveEqualsFresh() {
   for (const page of pages) await page.close();
 }
 
-// The text of a page without what changes as time passes.
+// The text that a page shows, without what changes as time passes.
 function text(page) {
   return page.evaluate(() => {
     const main = document.getElementById("main").cloneNode(true);
-    for (const cell of main.querySelectorAll("[data-label='Ended / min'], [data-label='Oldest waits'], [data-label=Up], [data-label=Elapsed], #facts .quiet, #queues > p")) cell.remove();
+    for (const cell of main.querySelectorAll("[data-label='Ended / min'], [data-label='Oldest waits'], [data-label=Up], [data-label=Elapsed], [hidden], #facts .quiet, #queues > p")) cell.remove();
     return [...main.querySelectorAll("h1, h2, h3, p, li, dt, dd, td, th")].map((node) => node.textContent.replace(/\s+/g, " ").trim()).filter(Boolean).join("\n");
   });
 }
