@@ -9,7 +9,7 @@ use ostler_exec::{
 };
 use ostler_store::calls::{Claimed, Fenced, Ran, Report, Start};
 use ostler_store::{Bounds, Clock, LeaseRef, Store};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::account_writer::account_feed;
@@ -38,7 +38,7 @@ pub(crate) struct PoolContext {
     pub(crate) memory: MemoryGauge,
     /// Runs tasks that several nodes have died of, or beside, one at a time: a task that takes its node down must not take
     /// the others down repeatedly.
-    pub(crate) suspects: Mutex<()>,
+    pub(crate) suspects: Arc<Mutex<()>>,
     pub(crate) stages: HandlerRuntimes,
     pub(crate) options: HandlerOptions,
     pub(crate) breakers: Breakers,
@@ -73,20 +73,20 @@ pub(crate) async fn run(
     let alone = if claimed.node_deaths >= ALONE_AFTER_DEATHS {
         wait_alone(&context.suspects, &signals.cancel).await
     } else {
-        SuspectTurn::NotNeeded
+        None
     };
     let durable = suspect || context.pool.beginning == StartMode::Durable;
-    let stopped = signals.cancel.is_cancelled() || matches!(alone, SuspectTurn::Told);
-    if stopped || (durable && !begin(context, lease, worker).await) {
+    let not_begun = AttemptEnding {
+        task: lease.task,
+        ending: Ending::HandedBack,
+        slot: WorkerFate::Reusable,
+        took: None,
+        suspect,
+        shortage: None,
+    };
+    if signals.cancel.is_cancelled() || (durable && !begin(context, lease, worker).await) {
         give_back(context, claimed).await;
-        return Some(AttemptEnding {
-            task: lease.task,
-            ending: Ending::HandedBack,
-            slot: WorkerFate::Reusable,
-            took: None,
-            suspect,
-            shortage: None,
-        });
+        return Some(not_begun);
     }
     let began = Instant::now();
     let (timeout, grace) = (claimed.policy.timeout, context.pool.grace);
@@ -94,7 +94,7 @@ pub(crate) async fn run(
     let tag = context.telemetry.attempt(&claimed, worker);
     context.telemetry.attempt_started(&tag, context.clock.now());
     let span = context.telemetry.attempt_span(&tag);
-    context.held.entrust(RunningAttempt {
+    let refused = context.held.entrust(RunningAttempt {
         lease: claimed.lease,
         worker,
         began,
@@ -102,8 +102,14 @@ pub(crate) async fn run(
         timeout,
         durable,
         suspect,
+        _alone: alone,
         tag,
     });
+    if let Some(refused) = refused {
+        // The runtime was blocked for so long that the task was left to others.
+        context.telemetry.attempt_lost(&refused.tag, Duration::ZERO);
+        return Some(not_begun);
+    }
     let (sender, events) = event_channel();
     let lost = signals.lost.clone();
     let desk = AttemptTasks::new(Arc::clone(&context.store), lease, Arc::clone(&claimed.queue));
@@ -148,14 +154,13 @@ pub(crate) async fn run(
     };
     let (outcome, output) = keepable(outcome, output);
     let ending = outcome.ending();
-    drop(alone);
     let (report, ended) = entrusted.report(outcome, output, context.clock.now());
     // A handler has none of its own: what the agents say that it asks is that of their account, which the pool uses.
     let report = Report { reading: reading.or_else(|| told.reading()), ..report };
     context.finisher.report(report, ended).await;
-    if let Ending::Failed(_) = ending {
+    if matches!(ending, Ending::Failed(_)) && slot != WorkerFate::Unresponsive {
         // A failure may close a gate: the worker takes nothing more that the gate would have kept back. A success closes none, and
-        // its worker goes on at once.
+        // its worker goes on at once. One that is unresponsive takes nothing more, and its runtime may soon be blocked.
         let _ = tokio::time::timeout(MAX_REPORT_WAIT, context.finisher.written_so_far()).await;
     }
     Some(AttemptEnding { task: lease.task, ending, slot, took, suspect, shortage })
@@ -214,22 +219,9 @@ pub(crate) async fn give_back(context: &PoolContext, claimed: Claimed) {
     }
 }
 
-/// Whether a task that several nodes have died of may start.
-enum SuspectTurn<'a> {
-    /// The task is not suspect enough.
-    NotNeeded,
-    /// No other such task runs while the guard is held.
-    Mine { _until_dropped: MutexGuard<'a, ()> },
-    /// The task was asked to stop before its turn came.
-    Told,
-}
-
-async fn wait_alone<'a>(suspects: &'a Mutex<()>, cancel: &CancellationToken) -> SuspectTurn<'a> {
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => SuspectTurn::Told,
-        guard = suspects.lock() => SuspectTurn::Mine { _until_dropped: guard },
-    }
+/// Waits until no other task runs that several nodes have died of, unless the task is asked to stop before.
+async fn wait_alone(suspects: &Arc<Mutex<()>>, cancel: &CancellationToken) -> Option<OwnedMutexGuard<()>> {
+    cancel.run_until_cancelled(Arc::clone(suspects).lock_owned()).await
 }
 
 /// Writes the start. Returns false if the lease is lost or the store cannot be written; the work must not begin.

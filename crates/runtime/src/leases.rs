@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::{TaskId, WorkerId};
 use ostler_store::{Lease, LeaseRef};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::AttemptTag;
@@ -42,6 +42,8 @@ pub(crate) struct RunningAttempt {
     /// Whether its start is on disk.
     pub(crate) durable: bool,
     pub(crate) suspect: bool,
+    /// Kept by a task that several nodes have died of: no other such task runs until this is dropped.
+    pub(crate) _alone: Option<OwnedMutexGuard<()>>,
     pub(crate) tag: AttemptTag,
 }
 
@@ -190,12 +192,28 @@ impl HeldLeases {
         holding.stop
     }
 
-    /// Registers a running attempt.
-    pub(crate) fn entrust(&self, run: RunningAttempt) {
+    /// Registers a running attempt. It is returned if the lease is not held any more: the work must not begin.
+    pub(crate) fn entrust(&self, run: RunningAttempt) -> Option<RunningAttempt> {
         let lease = run.lease.as_ref();
-        if let Some(holding) = self.lock().get_mut(&lease.task).filter(|holding| holding.lease == lease) {
-            holding.entrusted = Some(run);
+        let mut held = self.lock();
+        let Some(holding) = held.get_mut(&lease.task).filter(|holding| holding.lease == lease) else {
+            return Some(run);
+        };
+        holding.entrusted = Some(run);
+        None
+    }
+
+    /// Whether an attempt of this task runs. If it has not begun, the task is forgotten, so that the next renewals hand it back, and is
+    /// not begun any more.
+    pub(crate) fn runs_or_forget(&self, task: TaskId) -> bool {
+        let mut held = self.lock();
+        if held.get(&task).is_some_and(|holding| holding.entrusted.is_some()) {
+            return true;
         }
+        if let Some(mut holding) = held.remove(&task) {
+            holding.stop(StopReason::Lost);
+        }
+        false
     }
 
     /// Takes back an attempt that has ended, to be reported. `None`: it has already been reported.
@@ -317,6 +335,16 @@ mod tests {
         assert!(signals.lost.is_cancelled());
         held.stop_all(StopReason::HandBack);
         assert_eq!(held.let_go(lease(1)), Some(StopReason::Lost));
+    }
+
+    #[test]
+    fn a_task_that_has_not_begun_when_its_runtime_is_left_is_told_to_stop_and_may_be_handed_back() {
+        let held = HeldLeases::default();
+        let signals = take(&held, 1);
+        assert!(!held.runs_or_forget(lease(1).task));
+        assert!(signals.cancel.is_cancelled());
+        assert_eq!(held.unknown(&[lease(1)]), [lease(1)]);
+        assert_eq!(held.let_go(lease(1)), None, "its worker has nothing to report");
     }
 
     #[test]

@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// How often overdue attempts are checked for, while any run.
 const LATE_LOOK: Duration = Duration::from_millis(500);
+/// How late an executor may answer on a responsive runtime before its attempt is given up all the same.
+const MAX_LATE: Duration = Duration::from_secs(10);
 /// The shortest time between two counts of the backlog.
 const BACKLOG_EVERY: Duration = Duration::from_millis(50);
 /// How long nothing is claimed ahead after a suspect task: if it takes the node down, no other task should be affected.
@@ -233,18 +235,21 @@ impl Pool {
         let late = self.context.held.late(now.into_std());
         let stages: BTreeSet<usize> = late.iter().filter_map(|worker| mine.get(worker)).copied().collect();
         for stage in stages {
-            // An executor may be late for its own reasons: if its runtime is responsive, it will answer.
-            if self.context.stages.moves(stage).await {
-                continue;
-            }
+            // An executor may be late for its own reasons: if its runtime is responsive, it will usually answer. What a blocked thread
+            // was to run next stays with that thread, however responsive the others are.
+            let moves = self.context.stages.moves(stage).await;
+            let due = if moves { now.into_std().checked_sub(MAX_LATE) } else { Some(now.into_std()) };
             let stuck = |worker: WorkerId| mine.get(&worker) == Some(&stage);
-            let overdue = self.context.held.overdue(now.into_std(), stuck);
+            let overdue = due.map(|due| self.context.held.overdue(due, stuck)).unwrap_or_default();
             for (worker, done) in give_up(&self.context, overdue).await {
                 self.context.telemetry.worker_ran(&self.context.pool.queue, worker, done.ending, done.slot);
                 self.workers.mark_unresponsive(worker, &done);
             }
-            self.context.stages.leave(stage, self.size.borrow().max);
-            self.workers.retire(self.context.stages.now().number);
+            if !moves {
+                self.context.stages.leave(stage, self.size.borrow().max);
+                let held = &self.context.held;
+                self.workers.retire(self.context.stages.now().number, |task| held.runs_or_forget(task));
+            }
         }
     }
 

@@ -212,7 +212,7 @@ impl NodeSession {
             held: lifecycle.held.clone(),
             finisher: finisher.clone(),
             memory: Arc::clone(&config.memory),
-            suspects: Mutex::default(),
+            suspects: Arc::default(),
             options: HandlerOptions::default(),
             breakers: Breakers::kept(Arc::new(StoredBreakers(Arc::clone(store)))),
             telemetry: telemetry.clone(),

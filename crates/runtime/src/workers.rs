@@ -171,12 +171,14 @@ impl WorkerSet {
         self.lock().workers.iter().map(|(id, worker)| (*id, worker.stage)).collect()
     }
 
-    /// Gives up workers on handler runtimes before this one that wait for work: they would wait forever.
-    pub(crate) fn retire(&self, before: usize) {
+    /// Gives up the workers on handler runtimes before this one that run no attempt: they would wait forever, for a task, for the start of
+    /// one, or to go on after its end.
+    pub(crate) fn retire(&self, before: usize, runs: impl Fn(TaskId) -> bool) {
         let mut book = self.lock();
         let SetState { workers, idle, .. } = &mut *book;
         for (id, worker) in workers.iter_mut().filter(|(_, worker)| worker.stage < before) {
-            if matches!(worker.record.state, WorkerState::Idle | WorkerState::Starting) {
+            let running = worker.tasks.iter().filter(|(task, _)| runs(*task)).count();
+            if running == 0 && !worker.lost {
                 worker.record.state = WorkerState::Killed;
                 worker.lost = true;
                 worker.bell.notify_one();

@@ -116,8 +116,7 @@ impl SetState {
 
     /// The tasks that its workers run.
     pub(super) fn running(&self) -> usize {
-        let counted = self.workers.values().filter(|worker| worker.record.state != WorkerState::Unresponsive);
-        counted.map(|worker| worker.tasks.len()).sum()
+        self.workers.values().filter(|worker| !worker.lost).map(|worker| worker.tasks.len()).sum()
     }
 
     pub(super) fn unresponsive(&self) -> usize {

@@ -85,12 +85,29 @@ fn a_worker_that_goes_instead_of_taking_a_task_leaves_it_to_another() {
     assert!(rung(&bell), "above the maximum");
 
     let (workers, bell, _) = self::workers();
-    workers.retire(1);
+    workers.retire(1, |_| true);
     assert!(rung(&bell), "given up with its runtime");
 
     let (workers, bell, woken) = self::workers();
     workers.gone(woken);
     assert!(rung(&bell), "broken");
+}
+
+#[test]
+fn a_busy_worker_on_a_runtime_that_was_left_makes_room_unless_an_attempt_of_it_runs() {
+    let (workers, ids, bells) = four();
+    let begun = TaskId(Id::from_bits(1));
+    workers.add([numbered(1, 0), numbered(2, 0)].into_iter(), 0);
+    for at in [1, 3] {
+        assert!(rung(&bells[at]) && matches!(workers.turn(ids[at], None, NOW), NextTask::Run(_)));
+    }
+    assert_eq!((workers.load().total, workers.running()), (4, 2));
+    workers.retire(1, |task| task == begun);
+    assert_eq!((workers.load().total, workers.running()), (1, 1));
+    assert!(rung(&bells[3]) && !rung(&bells[1]));
+    // The runtime came back.
+    assert!(matches!(workers.turn(ids[3], Some(done(2, Ending::HandedBack)), NOW), NextTask::Go));
+    assert!(matches!(workers.turn(ids[1], Some(done(1, Ending::Success)), NOW), NextTask::Wait));
 }
 
 #[test]
