@@ -127,6 +127,22 @@ pub enum Answers {
     PageFile,
 }
 
+impl Answers {
+    /// Whether an answer may be cut after any line.
+    pub(crate) const fn is_lines(&self) -> bool {
+        match self {
+            Self::Lines(_) => true,
+            Self::Json(_)
+            | Self::Events(_)
+            | Self::File
+            | Self::OpenMetrics
+            | Self::Nothing
+            | Self::Page
+            | Self::PageFile => false,
+        }
+    }
+}
+
 /// A row of the table.
 pub struct Operation {
     /// For programs; never changes.

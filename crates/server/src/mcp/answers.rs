@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::answer::{Answer, RequestError};
-use crate::operations::{Answers, Operation};
+use crate::operations::Operation;
 
 /// The longest text of an answer, without its mark.
 pub(super) const MAX_ANSWER_BYTES: usize = 48 * 1024;
@@ -22,15 +22,10 @@ pub(super) async fn text(operation: &Operation, answer: Answer) -> Result<String
     if rest == Rest::None && whole.len() <= MAX_ANSWER_BYTES {
         return Ok(whole);
     }
-    Ok(match operation.answers {
-        Answers::Lines(_) => cut_lines(operation, &whole, rest),
-        Answers::Json(_)
-        | Answers::Events(_)
-        | Answers::File
-        | Answers::OpenMetrics
-        | Answers::Nothing
-        | Answers::Page
-        | Answers::PageFile => cut_json(operation, &whole),
+    Ok(if operation.answers.is_lines() {
+        cut_lines(operation, &whole, rest)
+    } else {
+        cut_json(operation, &whole)
     })
 }
 
@@ -42,17 +37,8 @@ enum Rest {
 }
 
 async fn read(operation: &Operation, answer: Answer) -> Result<(Vec<u8>, Rest), RequestError> {
-    let enough = match operation.answers {
-        // The lines after these are not shown, so they are not read from the store either.
-        Answers::Lines(_) => MAX_ANSWER_BYTES,
-        Answers::Json(_)
-        | Answers::Events(_)
-        | Answers::File
-        | Answers::OpenMetrics
-        | Answers::Nothing
-        | Answers::Page
-        | Answers::PageFile => MAX_READ_BYTES,
-    };
+    // The lines after these are not shown, so they are not read from the store either.
+    let enough = if operation.answers.is_lines() { MAX_ANSWER_BYTES } else { MAX_READ_BYTES };
     let (mut body, mut bytes) = (answer.into_body(), Vec::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::busy("the answer broke off; ask again"))?;

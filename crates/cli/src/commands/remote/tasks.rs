@@ -42,15 +42,26 @@ pub(super) async fn list(
     filters: &Filters,
     part: &PageArgs,
 ) -> anyhow::Result<Code> {
-    let (filter, mut cursor) = (page_filter(filters, part), part.cursor.map(|cursor| cursor.to_string()));
-    let mut tasks: Vec<Summary> = Vec::new();
+    let filter = page_filter(filters, part);
+    let (tasks, cursor) = pages(part, async |cursor, limit| {
+        node.list_all(&filter, cursor, limit).await.map(|page: TasksPage| (page.tasks, page.cursor))
+    })
+    .await?;
+    list_command::print(console, cursor.as_deref(), &tasks, &tasks)
+}
+
+/// Reads pages until there are as many rows as are wanted, and returns where the list goes on.
+async fn pages<T>(
+    part: &PageArgs,
+    page: impl AsyncFn(Option<&str>, usize) -> Result<(Vec<T>, Option<String>), RemoteError>,
+) -> Result<(Vec<T>, Option<String>), RemoteError> {
+    let (mut rows, mut cursor) = (Vec::new(), part.cursor.map(|cursor| cursor.to_string()));
     loop {
-        let wanted = (part.limit - tasks.len()).min(MAX_PAGE);
-        let found: TasksPage = node.list_all(&filter, cursor.as_deref(), wanted).await?;
-        tasks.extend(found.tasks);
-        cursor = found.cursor;
-        if cursor.is_none() || tasks.len() >= part.limit {
-            return list_command::print(console, cursor.as_deref(), &tasks, &tasks);
+        let (more, next) = page(cursor.as_deref(), (part.limit - rows.len()).min(MAX_PAGE)).await?;
+        rows.extend(more);
+        cursor = next;
+        if cursor.is_none() || rows.len() >= part.limit {
+            return Ok((rows, cursor));
         }
     }
 }
@@ -63,18 +74,12 @@ pub(super) async fn dead_list(
 ) -> anyhow::Result<Code> {
     // All of them have failed, and the API takes no state here.
     let filter = Filter { state: None, ..page_filter(filters, part) };
-    let (filter, mut cursor) = (filter, part.cursor.map(|cursor| cursor.to_string()));
-    let mut letters = Vec::new();
-    loop {
-        let wanted = (part.limit - letters.len()).min(MAX_PAGE);
-        let found: LettersPage = node.dead_letters(&filter, cursor.as_deref(), wanted).await?;
-        letters.extend(found.letters);
-        cursor = found.cursor;
-        if cursor.is_none() || letters.len() >= part.limit {
-            let tasks: Vec<Summary> = letters.iter().map(|letter| letter.summary.clone()).collect();
-            return list_command::print(console, cursor.as_deref(), &tasks, &letters);
-        }
-    }
+    let (letters, cursor) = pages(part, async |cursor, limit| {
+        node.dead_letters(&filter, cursor, limit).await.map(|page: LettersPage| (page.letters, page.cursor))
+    })
+    .await?;
+    let tasks: Vec<Summary> = letters.iter().map(|letter| letter.summary.clone()).collect();
+    list_command::print(console, cursor.as_deref(), &tasks, &letters)
 }
 
 pub(super) async fn show(console: &Console, node: &RemoteClient, one: &One) -> anyhow::Result<Code> {
