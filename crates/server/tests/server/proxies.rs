@@ -1,12 +1,13 @@
-//! A real nginx in front of the server, with its defaults and with the snippet of the guide; and Caddy, where it is installed: the prefix
+//! A real nginx in front of the server, with its defaults and with the snippet of the guide; and a real Caddy: the prefix
 //! kept and stripped, TLS, streams that are not held back, and forged headers that change nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ostler_core::Outcome;
+use ostler_core::{Outcome, TaskId};
 use ostler_server::{ListenAddress, MetricsAccess, Server};
+use ostler_store::calls::Claimed;
 use ostler_testkit::{MAX_WAIT, TempStore};
 use serde_json::{Value, json};
 
@@ -141,7 +142,7 @@ impl ProxyProcess {
     }
 
     /// Caddy, with the snippet of the guide, and with a prefix that is stripped.
-    async fn caddy(program: &Path, folder: &Path, upstream: &str) -> Self {
+    async fn caddy(folder: &Path, upstream: &str) -> Self {
         make_certificate(folder);
         let at = folder.display();
         // Its sockets and its certificate in place of port 443 and of one that it would fetch.
@@ -155,7 +156,7 @@ impl ProxyProcess {
              handle {{\n reverse_proxy {upstream}\n }}\n}}\n"
         );
         std::fs::write(folder.join("Caddyfile"), config).expect("it is written");
-        let child = Command::new(program)
+        let child = Command::new("caddy")
             .args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"])
             .current_dir(folder)
             .env("HOME", folder)
@@ -196,14 +197,19 @@ async fn through(folder: &Path, asks: &[Value]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-async fn behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back(world: World) {
-    let folder = world.place.folder().to_owned();
-    let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
+/// A task that goes on, and has written less than a buffer of a proxy.
+async fn started_to_write(world: &World) -> (TaskId, Vec<Claimed>) {
     let id = world.enqueue(1).await[0];
     let session = world.node().await;
     let claimed = world.claim(session, 1).await;
-    // Less than a buffer of the proxy, of a task that goes on.
     world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    (id, claimed)
+}
+
+async fn behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back(world: World) {
+    let folder = world.place.folder().to_owned();
+    let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
+    let (id, claimed) = started_to_write(&world).await;
     let ways = [
         ("plain", "/ostler"),
         ("plain", "/stripped"),
@@ -218,19 +224,9 @@ async fn behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_n
 }
 
 async fn behind_caddy_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back(world: World) {
-    let found = std::env::var_os("PATH")
-        .into_iter()
-        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
-    let Some(program) = found.map(|folder| folder.join("caddy")).find(|program| program.is_file()) else {
-        eprintln!("not tried: Caddy is not installed (Debian: apt-get install caddy)");
-        return;
-    };
     let folder = world.place.folder().to_owned();
-    let _proxy = ProxyProcess::caddy(&program, &folder, &world.address).await;
-    let id = world.enqueue(1).await[0];
-    let session = world.node().await;
-    let claimed = world.claim(session, 1).await;
-    world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    let _proxy = ProxyProcess::caddy(&folder, &world.address).await;
+    let (id, claimed) = started_to_write(&world).await;
     for way in [("plain", "/ostler"), ("plain", "/stripped"), ("guide", "/ostler")] {
         works_through(&world, &folder, way, &id.to_string()).await;
     }
@@ -280,10 +276,7 @@ async fn works_through(world: &World, folder: &Path, (socket, prefix): (&str, &s
 async fn a_proxy_that_holds_streams_back_is_noticed(world: World) {
     let folder = world.place.folder().to_owned();
     let _proxy = ProxyProcess::nginx(&folder, &world.address).await;
-    let id = world.enqueue(1).await[0];
-    let session = world.node().await;
-    let claimed = world.claim(session, 1).await;
-    world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    let (id, _claimed) = started_to_write(&world).await;
     let bearer = json!({"authorization": format!("Bearer {FULL}")});
     let path = format!("/held/api/v1/tasks/{id}/events");
     let held = through(&folder, &[json!({"path": path, "headers": bearer, "stream": STREAM_SECONDS})]).await;
