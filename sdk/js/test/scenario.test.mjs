@@ -21,7 +21,7 @@ before(async () => {
     owner: node.client(),
     viewer: node.client({ token: node.token("viewer") }),
     wrong: node.client({ token: "not-a-token-of-this-node" }),
-    nobody: new sdk.Client({ url: node.url }),
+    anonymous: new sdk.Client({ url: node.url }),
     unreachable: new sdk.Client({ url: `unix:${path.join(node.folder, "nothing.sock")}`, token: "any-token-of-any-node" }),
   };
 });

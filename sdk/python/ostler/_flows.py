@@ -361,11 +361,28 @@ def pages(to: Address, path: str, member: str, filters: Mapping[str, Any]) -> Fl
             return
 
 
+class Cuts:
+    """How often a stream was cut since it last brought something. Too many cuts in a row are an error."""
+
+    def __init__(self, to: Address) -> None:
+        self.to = to
+        self.count = 0
+
+    def is_good(self) -> None:
+        self.count = 0
+
+    def after(self, opened: float, why: str) -> Sleep:
+        self.count = 1 if time.monotonic() - opened >= GOOD_STREAM_S else self.count + 1
+        if self.count >= MAX_SENDS:
+            raise unreachable(self.to, why)
+        return Sleep(pause(self.count))
+
+
 def follow(to: Address, task: TaskName, after: Optional[int], queue: Optional[str], with_raw: bool) -> Flow[None]:
     """Events up to the end of the task. After a cut it goes on behind the last event: none is left out, none comes twice."""
     query = {"queue": queue, "after": after, "raw": True if with_raw else None}
     path = path_of("tasks", name_of(task), "events", query=query)
-    last, cuts = after or 0, 0
+    last, cuts = after or 0, Cuts(to)
     headers: tuple[tuple[str, str], ...] = ()
     while True:
         answer = yield from send(to, Request("GET", path, headers=headers, repeatable=True), Open)
@@ -383,22 +400,20 @@ def follow(to: Address, task: TaskName, after: Optional[int], queue: Optional[st
                         return
                     if event.name != "message" or event.id is None or int(event.id) <= last:
                         continue
-                    last, cuts = int(event.id), 0
+                    last = int(event.id)
+                    cuts.is_good()
                     yield Emit(json.loads(event.data))
         except Lost as lost:
             why = lost.why
-        cuts = 1 if time.monotonic() - opened >= GOOD_STREAM_S else cuts + 1
-        if cuts >= MAX_SENDS:
-            raise unreachable(to, why)
         headers = (("Last-Event-ID", str(last)),)
-        yield Sleep(pause(cuts))
+        yield cuts.after(opened, why)
 
 
 def live(to: Address) -> Flow[None]:
     """The overview: its whole newest state, again after each change. After a cut only what has changed meanwhile is sent."""
     path = path_of("live")
     state: dict[str, Any] = {}
-    last, cuts = "", 0
+    last, cuts = "", Cuts(to)
     while True:
         headers = (("Last-Event-ID", last),) if last else ()
         yield from send(to, Request("GET", path, headers=headers, repeatable=True), Open)
@@ -415,7 +430,8 @@ def live(to: Address) -> Flow[None]:
                         # Another start of the node, which sends everything anew.
                         state, last = {}, ""
                         continue
-                    last, cuts = event.id or last, 0
+                    last = event.id or last
+                    cuts.is_good()
                     if event.name in LIVE_SECTIONS:
                         state = {**state, event.name: json.loads(event.data)}
                         changed = True
@@ -423,10 +439,7 @@ def live(to: Address) -> Flow[None]:
                     yield Emit(state)
         except Lost as lost:
             why = lost.why
-        cuts = 1 if time.monotonic() - opened >= GOOD_STREAM_S else cuts + 1
-        if cuts >= MAX_SENDS:
-            raise unreachable(to, why)
-        yield Sleep(pause(cuts))
+        yield cuts.after(opened, why)
 
 
 def lines(to: Address, *parts: str) -> Flow[None]:

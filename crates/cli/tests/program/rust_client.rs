@@ -47,7 +47,7 @@ impl Served {
             "owner" => here.with_token_file(&self.tokens).expect("a token"),
             "viewer" => here.with_token(&self.token("viewer")).expect("a token"),
             "wrong" => here.with_token(WRONG_TOKEN).expect("a token"),
-            "nobody" => here,
+            "anonymous" => here,
             "unreachable" => {
                 let nowhere = format!("unix:{}", self.place.folder().join("nothing.sock").display());
                 ostler::connect(&nowhere).expect("an address")

@@ -102,7 +102,7 @@ class Scenario(unittest.TestCase):
             "owner": kind(url, token_file=self.node.token_file),
             "viewer": kind(url, self.node.token("viewer")),
             "wrong": kind(url, WRONG_TOKEN),
-            "nobody": kind(url),
+            "anonymous": kind(url),
             "unreachable": kind(nowhere, WRONG_TOKEN),
         }
 
