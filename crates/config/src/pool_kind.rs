@@ -256,7 +256,7 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
         ClaimAhead::Never
     }
 
-    /// Its bound of claimed tasks with so many workers, if it has one of its own.
+    /// The most tasks that the pool may hold claimed or running with this number of workers; `None`: the default of the node.
     ///
     /// # Errors
     /// When the environment asks for what cannot be.

@@ -130,7 +130,7 @@ fn drains(isolation: &str, running: usize) {
     let begun = running + LET_THROUGH;
     until("all workers are busy again", || (gate.arrived() == begun).then_some(()));
 
-    // One runs on whatever it is told. It ends by its limit, and the drain waits for the others.
+    // One task ignores its cancellation. Its limit ends it, and the drain waits for the others.
     place.done(["drain", "anna"]);
     node.says("drain requested");
     gate.open(|passes| passes.deaf = 1);

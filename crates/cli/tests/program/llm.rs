@@ -193,7 +193,7 @@ fn a_node_killed_while_an_answer_arrives_has_its_cost_counted_as_an_estimate_and
     // A prompt of ten thousand tokens, about, at a dollar for a million.
     const PROMPT_USD: f64 = 0.01;
     let prompt = "word ".repeat(8_000);
-    // Answers that go on for ever, a word at a time.
+    // A model that streams one word at a time and does not end its answer.
     let server = LlmServer::start(|_| {
         let events = chat_events(&"answer ".repeat(20), 10_000, 20);
         LlmReply::stream(events[..10].to_vec()).ending(ReplyEnd::Drip(Duration::from_millis(200)))

@@ -37,7 +37,7 @@ impl CuttingProxy {
         Self { address, plan, cuts }
     }
 
-    /// The next connections are cut after so many bytes each.
+    /// Cuts each of the next connections after the given number of bytes.
     fn cut_after(&self, bytes: &[usize]) {
         let mut plan = self.plan.lock().expect("a plan");
         plan.extend(bytes.iter().rev());
@@ -153,7 +153,7 @@ async fn followed_events_have_no_gap_and_no_doubles_after_cuts() {
     assert!(lines > 0 && node.proxy.cuts() == 4, "{lines} lines, {} cuts", node.proxy.cuts());
 }
 
-/// The newest overview with so many waiting tasks.
+/// Waits for an overview that counts this many queued tasks.
 async fn until_waiting(live: &mut ostler::Live, tasks: u64) -> ostler::LiveState {
     let seen = async {
         loop {
