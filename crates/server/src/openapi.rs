@@ -51,6 +51,9 @@ pub fn document() -> Value {
         }
     });
     write_out(&mut whole);
+    for schema in whole["components"]["schemas"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+        simplify(schema);
+    }
     whole
 }
 
@@ -67,6 +70,45 @@ fn write_out(value: &mut Value) {
         }
         Value::Array(all) => all.iter_mut().for_each(write_out),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Writes alternatives in the one form of which generators of clients make a type that compiles.
+fn simplify(schema: &mut Value) {
+    let is_words = |parts: &Value| {
+        parts.as_array().is_some_and(|parts| parts.iter().all(|part| part["type"] == "string"))
+    };
+    if schema.get("oneOf").is_some_and(is_words) {
+        join_words(schema);
+    } else if schema.get("properties").is_some() {
+        join_fields(schema);
+    } else if let Some(parts) = schema.as_object_mut().and_then(|fields| fields.remove("anyOf")) {
+        // An instance of one has a field that the others lack, or refuse: the fuzzer compares answers with this.
+        schema["oneOf"] = parts;
+    }
+}
+
+/// Words of which some have a description: one list. The descriptions follow that of the whole.
+fn join_words(schema: &mut Value) {
+    let mut about = vec![schema["description"].as_str().unwrap_or_default().to_owned()];
+    let mut words: Vec<Value> = Vec::new();
+    for part in schema["oneOf"].as_array().into_iter().flatten() {
+        words.extend(part["enum"].as_array().cloned().unwrap_or_default());
+        if let Some(word) = part["const"].as_str() {
+            about.push(format!("`{word}`: {}", part["description"].as_str().unwrap_or_default()));
+            words.push(word.into());
+        }
+    }
+    *schema = json!({ "type": "string", "enum": words, "description": about.join(" ").trim() });
+}
+
+/// Fields that an object has only in some of its forms: optional ones.
+fn join_fields(schema: &mut Value) {
+    let forms = schema.as_object_mut().and_then(|fields| fields.remove("anyOf"));
+    for form in forms.as_ref().and_then(Value::as_array).into_iter().flatten() {
+        for (name, field) in form["properties"].as_object().into_iter().flatten() {
+            schema["properties"][name] = field.clone();
+        }
     }
 }
 

@@ -101,3 +101,20 @@ fn the_description_has_the_rows_of_the_table_and_no_others() {
         assert!(schemas.contains_key(&name), "{name}");
     }
 }
+
+#[test]
+fn alternatives_have_the_form_of_which_generators_make_one_type() {
+    let document = document();
+    for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
+        assert!(schema.get("anyOf").is_none(), "{name} is the union of its alternatives to a generator");
+        let parts = schema["oneOf"].as_array().cloned().unwrap_or_default();
+        let kinds: BTreeSet<_> = parts
+            .iter()
+            .map(|part| part.get("$ref").or(part.get("type")).expect("a kind").to_string())
+            .collect();
+        assert_eq!(kinds.len(), parts.len(), "{name} has two alternatives of one name");
+    }
+    let words = &document["components"]["schemas"]["SubmitResult"];
+    assert!(words["enum"].as_array().expect("words").contains(&"id_taken".into()), "{words}");
+    assert!(words["description"].as_str().expect("a text").contains("`id_taken`: The id belongs"), "{words}");
+}
