@@ -5,8 +5,8 @@ use ostler_core::{Cost, EventBody, Timestamp};
 /// One fact. They are handled in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// An event of the transcript, to be stored. A [`Session`](EventBody::Session) is stored before the next fact is handled. A
-    /// [`Usage`](EventBody::Usage) is what was spent since the last one.
+    /// An event of the transcript, to be stored. A [`Prompt`](EventBody::Prompt) or a [`Session`](EventBody::Session) is stored before the
+    /// next fact is handled. A [`Usage`](EventBody::Usage) is what was spent since the last one.
     Event(EventBody),
     /// What the run has cost so far, as far as it is known while it runs. Not a sum to be stored: usage events have that.
     Cost(Cost),

@@ -253,13 +253,17 @@ impl AgentRun {
     /// What is to be stored and sent at the start, before anything is read.
     pub fn open(&mut self) -> Vec<Fact> {
         let mut facts = Vec::new();
-        if let SessionStart::Resume { id } = &self.session {
-            facts.push(EventBody::Session { id: id.clone() }.into());
-            facts.push(status(format!("resumes the conversation {id}")));
-        } else if let (SessionStart::New { id }, Reader::Claude(_)) = (&self.session, &self.reader) {
-            facts.push(EventBody::Session { id: id.clone() }.into());
-        }
+        let known = match (&self.session, &self.reader) {
+            (SessionStart::Resume { id }, _) => {
+                facts.push(status(format!("resumes the conversation {id}")));
+                Some(id.clone())
+            }
+            (SessionStart::New { id }, Reader::Claude(_)) => Some(id.clone()),
+            (SessionStart::New { .. }, _) => None,
+        };
+        // A conversation that is known has its prompt, wherever the node dies.
         facts.push(EventBody::Prompt { text: std::mem::take(&mut self.prompt) }.into());
+        facts.extend(known.map(|id| EventBody::Session { id }.into()));
         match &mut self.reader {
             Reader::Codex(server) => facts.extend(server.open()),
             Reader::Acp(client) => facts.extend(client.open()),

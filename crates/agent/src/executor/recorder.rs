@@ -1,7 +1,7 @@
 //! The recorder of an attempt: handles facts in their order, and stores the transcript as it arrives.
 //!
 //! One event is on its way at a time, and nothing is read from the agent meanwhile: a store that is slower than the agent slows it down,
-//! and nothing is lost. A session is stored before the fact after it is handled.
+//! and nothing is lost. A prompt and a session are stored before the fact after them is handled.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -291,11 +291,12 @@ impl Recorder {
             self.session = Some(id.clone());
             let id = id.clone();
             self.keep(|home| home.has_session(&id));
-            if !self.is_closed {
-                self.sending = Some(Box::pin(async move { events.store(body).await }));
-            }
-        } else if !self.is_closed {
-            self.sending = Some(Box::pin(async move { events.send(body).await }));
+        }
+        let is_needed = matches!(body, EventBody::Prompt { .. } | EventBody::Session { .. });
+        if !self.is_closed {
+            self.sending = Some(Box::pin(async move {
+                if is_needed { events.store(body).await } else { events.send(body).await }
+            }));
         }
     }
 

@@ -16,7 +16,7 @@ async fn a_task_is_a_conversation_whose_answer_is_the_output() {
     assert_eq!(ran.output(), json!("Hello."));
     let kinds: Vec<&str> =
         ran.events.iter().map(|event| event.kind().name()).filter(|kind| *kind != "raw").collect();
-    assert_eq!(kinds[..2], ["session", "prompt"], "{kinds:?}");
+    assert_eq!(kinds[..2], ["prompt", "session"], "{kinds:?}");
     let said = EventBody::Message { role: Role::Assistant, text: "Hello.".into() };
     assert!(ran.events.contains(&said) && kinds.contains(&"usage") && kinds.contains(&"result"), "{kinds:?}");
     assert!(ran.events.iter().any(|event| event.text() == Some("a line on standard error")), "{kinds:?}");
@@ -25,19 +25,24 @@ async fn a_task_is_a_conversation_whose_answer_is_the_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_session_is_stored_before_the_first_request() {
+async fn the_prompt_and_then_the_session_are_stored_before_the_first_request() {
     let bench = Bench::claude().await;
     let (sender, receiver) = event_channel();
     let (executor, work, control) = (bench.executor(), bench.work(&json!("[[text]]")), Control::new(sender));
     let running = tokio::spawn(async move { executor.run(work, control).await });
-    let mut first = Vec::new();
-    receiver.recv_many(&mut first, 1).await;
-    let session = first.pop().expect("there is an event");
-    assert!(matches!(session.body, EventBody::Session { .. }), "{session:?}");
-    // The store has not answered: nothing else happens.
-    assert!(tokio::time::timeout(Duration::from_millis(300), receiver.recv()).await.is_err());
-    assert_eq!(bench.log(), Vec::<serde_json::Value>::new());
-    session.receipt.stored();
+    for is_next in [
+        |body: &EventBody| matches!(body, EventBody::Prompt { .. }),
+        |body: &EventBody| matches!(body, EventBody::Session { .. }),
+    ] {
+        let mut first = Vec::new();
+        receiver.recv_many(&mut first, 1).await;
+        let next = first.pop().expect("there is an event");
+        assert!(is_next(&next.body), "{next:?}");
+        // The store has not answered: nothing else happens.
+        assert!(tokio::time::timeout(Duration::from_millis(300), receiver.recv()).await.is_err());
+        assert_eq!(bench.log(), Vec::<serde_json::Value>::new());
+        next.receipt.stored();
+    }
     while receiver.recv().await.is_some() {}
     running.await.expect("it never panics");
     assert_eq!(bench.requests().len(), 1);

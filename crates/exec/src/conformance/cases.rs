@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Behaviour, Fixture, GRACE, LONG, SHORT};
 use crate::contract::{AttemptResult, ClassSource, Control, Executor, Work, WorkerFate, WorkerOpening};
-use crate::events::{EventReceiver, event_channel};
+use crate::events::{EventReceiver, QueuedEvent, event_channel};
 
 /// Whether a case could be run.
 pub(super) enum Tried {
@@ -61,9 +61,10 @@ static NEXT_WORKER: AtomicU64 = AtomicU64::new(1);
 
 /// Starts an attempt. Its worker is opened first: the time that takes is not part of the attempt.
 async fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
-    let (said, notes) = event_channel();
+    let (said, heard) = event_channel();
     let control = Control::new(said);
     let (cancel, lost) = (control.cancel.clone(), control.lost.clone());
+    let notes = stored(heard);
     let (executor, work) = opened(fixture, work).await;
     let ended = tokio::spawn(async move {
         let worker = work.worker;
@@ -72,6 +73,21 @@ async fn start(fixture: &Arc<dyn Fixture>, work: Work) -> Run {
         ended
     });
     Run { cancel, lost, notes, ended }
+}
+
+/// Stores what an attempt says, as a node does, and passes it on.
+fn stored(heard: EventReceiver) -> EventReceiver {
+    let (shown, notes) = event_channel();
+    tokio::spawn(async move {
+        let mut next = Vec::with_capacity(1);
+        while heard.recv_many(&mut next, 1).await > 0 {
+            for QueuedEvent { body, receipt } in next.drain(..) {
+                let _ = shown.send(body).await;
+                receipt.stored();
+            }
+        }
+    });
+    notes
 }
 
 async fn opened(fixture: &Arc<dyn Fixture>, work: Work) -> (Arc<dyn Executor>, Work) {
