@@ -1,4 +1,5 @@
-//! The HTTP API in front of a million tasks: the time to the first byte of lists and of the overview, and a search that goes on page by page.
+//! The HTTP API in front of a million tasks: the time to the first byte of lists and of the overview, a search that goes on page by page, and
+//! what readers of the overview cost.
 //!
 //! The store has ten failed tasks that are the oldest, then one with a word in its payload, many that are completed, and five that run. A
 //! node of the real program serves it, in a process of its own.
@@ -17,13 +18,13 @@ use crate::load::{Keys, Shape};
 use crate::ours::Ours;
 use crate::postgres::server::Server;
 use crate::stats::Samples;
-use crate::{Error, Place, machine, map, postgres};
+use crate::{Error, Place, machine, map, postgres, readers};
 
 const FAILED: usize = 10;
 const RUNNING: usize = 5;
 /// The word that only one payload has.
 const NEEDLE: &str = "needle";
-const TOKEN: &str = "the-token-of-a-benchmark";
+pub(crate) const TOKEN: &str = "the-token-of-a-benchmark";
 /// Bytes of a small payload, and of a large one.
 const SMALL_BYTES: usize = 200;
 const LARGE_BYTES: usize = 10_000;
@@ -112,7 +113,8 @@ impl Filled {
             self.row(&node, path, found, requests)?;
         }
         self.needle(&node)?;
-        self.beside_a_search(runtime, ours, &node)
+        self.beside_a_search(runtime, ours, &node)?;
+        runtime.block_on(readers::measure(self.store, ours, &node))
     }
 
     /// One path, in a connection that is kept. The first request is apart: it is the first of its kind in this process.
@@ -213,11 +215,18 @@ fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1_000.0
 }
 
+/// How often the node renews, as its config says.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The config of the node: a pool whose queue is empty.
-const CONFIG: &str = "[pool.idle]\nexecutor = \"command\"\ncommand = [\"true\"]\n";
+const CONFIG: &str = r#"
+lease = { ttl = "10s", heartbeat = "1s" }
+[pool.idle]
+executor = "command"
+command = ["true"]
+"#;
 
 /// A node with an API and no work. Killed on drop.
-struct ServingNode {
+pub(crate) struct ServingNode {
     child: Child,
     address: String,
 }
@@ -238,6 +247,14 @@ impl ServingNode {
         let ready: serde_json::Value = serde_json::from_str(&line)?;
         let address = ready["listen"].as_str().ok_or("it listens")?.to_owned();
         Ok(Self { child, address })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn connect(&self) -> Result<Connection, Error> {

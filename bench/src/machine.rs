@@ -113,6 +113,13 @@ fn from_here(dir: &Path) -> String {
     below.as_deref().unwrap_or(dir).display().to_string()
 }
 
+/// The resident memory of a process, in KiB.
+pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
 /// The type and device of a folder's mount: the longest mount point that is a prefix.
 pub(crate) fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());

@@ -10,7 +10,7 @@
 //! - `postgres/mod.rs`: the PostgreSQL store, compared with bare statements and peers on the same server.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
 //! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
-//! - `http.rs`: the HTTP API in front of a million tasks.
+//! - `http.rs`: the HTTP API in front of a million tasks; `readers.rs`: readers of its overview.
 //! - `workers/`: long-lived workers compared with the process pools of Python and the thread pools of JavaScript.
 //! - `isolates/`: JavaScript functions compared with contexts and threads of Node, and with workerd.
 //! - `threads.rs`: closures on the pool of threads, compared with bare threads.
@@ -35,6 +35,7 @@ mod node;
 mod ours;
 mod postgres;
 mod rate;
+mod readers;
 mod report;
 mod scale;
 mod sides;

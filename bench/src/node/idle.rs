@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::child::{Other, Role, say};
 use crate::report::{IdleRow, Report};
-use crate::{Bench, Error, Place};
+use crate::{Bench, Error, Place, machine};
 
 /// The node settles first, after joining and its first queries.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ pub(super) fn run(bench: &Bench, place: &Place, report: &mut Report) -> Result<(
     watch(SETTLE.min(bench.scale.idle));
     let before = cpu(node.pid())?;
     watch(bench.scale.idle);
-    let (cpu, resident_kib) = (cpu(node.pid())? - before, resident(node.pid())?);
+    let (cpu, resident_kib) = (cpu(node.pid())? - before, machine::resident_kib(node.pid())?);
     node.end()?;
     std::fs::remove_dir_all(&folder)?;
     report.idle = Some(IdleRow { resident_kib, cpu, watched: bench.scale.idle });
@@ -50,11 +50,4 @@ fn cpu(pid: u32) -> Result<Duration, Error> {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / TICKS))
-}
-
-/// The resident memory of a process, in KiB.
-fn resident(pid: u32) -> Result<u64, Error> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
