@@ -12,7 +12,7 @@ use ostler_store::calls::{Fenced, NewSession, QueueChange};
 use ostler_store::outbox::Subscription;
 use ostler_store::schedules::PutAnswer;
 use ostler_store::{MAX_NODE_COMMANDS, Store};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
