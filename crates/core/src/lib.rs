@@ -78,4 +78,4 @@ pub use transition_event::{end_event, former_payload_event, replay_event, requeu
 pub use unique::{Conflict, HeldUntil, KeyHold, OnConflict, Regain, conflict, regain};
 pub use usage::{Cost, MAX_MODELS, Usage, UsageSource, add_usage, parse_usd};
 pub use visible::{visible, visible_json, visible_lines};
-pub use worker::{Worker, WorkerState};
+pub use worker::{TreeProcess, Worker, WorkerState};

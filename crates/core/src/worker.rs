@@ -39,6 +39,18 @@ impl WorkerState {
     }
 }
 
+/// A process of a worker: its own, or one that it has started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeProcess {
+    pub pid: u32,
+    /// How many processes of the worker are above it.
+    pub depth: usize,
+    /// The name that the kernel has for it, which it can change.
+    pub name: String,
+    /// Resident memory. Shared pages are counted for each process.
+    pub memory_bytes: u64,
+}
+
 /// One worker, as its node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {

@@ -8,7 +8,7 @@
 //!   share. [`injection`]: data in program text.
 //! - [`Worktrees`]: a git worktree for each task.
 //! - [`descriptors`]: file descriptor limits.
-//! - [`Gauge`]: memory pressure.
+//! - [`Gauge`]: memory pressure. [`process_tree`]: what a worker has started.
 //!
 //! Only the supervisor sends signals: the pid of a child that it has not reaped cannot be reused.
 
@@ -25,6 +25,8 @@ mod links;
 mod memory;
 mod output_files;
 pub mod pipes;
+mod process_tree;
+mod running_children;
 pub mod sandbox;
 mod stall;
 pub mod supervisor;
@@ -44,6 +46,8 @@ pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
 pub use lines::{Lines, Tail};
 pub use memory::Gauge;
 pub use output_files::OutputFiles;
+pub use process_tree::process_tree;
+pub use running_children::RunningChildren;
 pub use worker::{
     AttemptExtension, CallFuture, FrameField, MAX_FRAME_BYTES, MAX_OPEN_CALLS, MAX_PER_WORKER, Process,
     ProcessPolicy, Recycle, WorkerExtension, WorkerSocket,

@@ -16,13 +16,15 @@ const MEASURE_EVERY: Duration = Duration::from_millis(500);
 
 /// The resident memory of a process and all its descendants. Shared pages are counted for each.
 pub(crate) fn family_bytes(pid: i32) -> Option<u64> {
-    let page = u64::try_from(rustix::param::page_size()).ok()?;
-    let pages: Vec<u64> = descendants(pid).into_iter().filter_map(resident_pages).collect();
-    (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * page)
+    let each: Vec<u64> = descendants(pid).into_iter().filter_map(resident_bytes).collect();
+    (!each.is_empty()).then(|| each.iter().sum())
 }
 
-fn resident_pages(pid: i32) -> Option<u64> {
-    read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').nth(1)?.parse().ok()
+/// The resident memory of one process.
+pub(crate) fn resident_bytes(pid: i32) -> Option<u64> {
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    let pages: u64 = read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * page)
 }
 
 /// Measures memory pressure: there is memory for more work below 85 % of the machine's memory and of the limits of the node's control

@@ -22,7 +22,7 @@ use crate::guard::{Caller, Guard};
 use crate::metrics::Metrics;
 use crate::overview_feed::OverviewFeed;
 use crate::page::PageState;
-use crate::server::{Examiner, ReadinessProbe, ServerLimits};
+use crate::server::{Examiner, ProcessLister, ReadinessProbe, ServerLimits};
 use crate::sessions::BrowserSessions;
 use crate::task_events::TaskStreams;
 use crate::tokens::Tokens;
@@ -50,6 +50,7 @@ pub(crate) struct App {
     pub(crate) page: PageState,
     pub(crate) examiner: Arc<dyn Examiner>,
     pub(crate) readiness: Arc<dyn ReadinessProbe>,
+    pub(crate) processes: Arc<dyn ProcessLister>,
     /// The node's session, for other nodes that ask who has this address.
     pub(crate) node: String,
     /// Places for open streams.

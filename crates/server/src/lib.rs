@@ -41,5 +41,5 @@ pub use headers::CSP;
 pub use listen::{BoundSocket, ListenAddress, ListenError};
 pub use local::{LocalApi, LocalParts};
 pub use metrics::{Durations, LaneCounts, MetricsAccess, NodeCounters, NodeCounts, PoolCounts};
-pub use server::{Examiner, ReadinessProbe, Server, ServerLimits, ServerParts};
+pub use server::{Examiner, MAX_PROCESSES, ProcessLister, ReadinessProbe, Server, ServerLimits, ServerParts};
 pub use tokens::{Access, TokenError, Tokens};

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::HeaderMap;
-use ostler_core::{Id, SessionId};
+use ostler_core::{Id, SessionId, TreeProcess};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Clock, Store};
+use ostler_wire::system::WorkerView;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +22,7 @@ use crate::guard::{AllowedCaller, ApiRefusal, Caller, Credential, RequestFacts};
 use crate::listen::ListenAddress;
 use crate::metrics::{MetricsAccess, NodeCounters, NodeCounts};
 use crate::operations::{Answers, Operation};
-use crate::server::{Examiner, ReadinessProbe, ServerLimits, ServerParts, app};
+use crate::server::{Examiner, ProcessLister, ReadinessProbe, ServerLimits, ServerParts, app};
 use crate::tokens::{Access, Tokens};
 
 /// What operations need of the program.
@@ -74,6 +75,7 @@ impl LocalApi {
             audit,
             examiner,
             readiness: Arc::clone(&nowhere) as Arc<dyn ReadinessProbe>,
+            processes: Arc::clone(&nowhere) as Arc<dyn ProcessLister>,
             counters: nowhere,
             metrics: MetricsAccess::Token,
             node: String::new(),
@@ -140,6 +142,12 @@ struct NoNode {
 impl ReadinessProbe for NoNode {
     fn trouble(&self) -> Option<String> {
         Some("there is no node in this process".to_owned())
+    }
+}
+
+impl ProcessLister for NoNode {
+    fn processes(&self, _: &WorkerView) -> Vec<TreeProcess> {
+        Vec::new()
     }
 }
 

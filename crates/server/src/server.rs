@@ -10,10 +10,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ostler_core::Id;
+use ostler_core::{Id, TreeProcess};
 use ostler_store::calls::Retention;
 use ostler_store::{Bounds, Clock, Store};
-use ostler_wire::system::FindingView;
+use ostler_wire::system::{FindingView, WorkerView};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,16 @@ pub trait ReadinessProbe: Send + Sync {
     /// `None`: it does; otherwise why not.
     fn trouble(&self) -> Option<String>;
 }
+
+/// Lists the processes of workers.
+pub trait ProcessLister: Send + Sync {
+    /// The process of a worker and those that it has started, each below its parent, at most [`MAX_PROCESSES`]; empty if another node has
+    /// it, or it is gone.
+    fn processes(&self, worker: &WorkerView) -> Vec<TreeProcess>;
+}
+
+/// The most processes of a worker that are shown.
+pub const MAX_PROCESSES: usize = 50;
 
 /// What a server bears at once, and how long it waits for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +100,7 @@ pub struct ServerParts {
     pub audit: Audit,
     pub examiner: Arc<dyn Examiner>,
     pub readiness: Arc<dyn ReadinessProbe>,
+    pub processes: Arc<dyn ProcessLister>,
     /// What the node did, for its metrics, and who may read them.
     pub counters: Arc<dyn NodeCounters>,
     pub metrics: MetricsAccess,
@@ -220,6 +231,7 @@ pub(crate) fn app(parts: ServerParts, address: &ListenAddress, stopping: Cancell
         audit: parts.audit,
         examiner: parts.examiner,
         readiness: parts.readiness,
+        processes: parts.processes,
         node: parts.node,
         stream_places: Arc::new(Semaphore::new(parts.limits.streams)),
         keyed: tokio::sync::Mutex::new(()),

@@ -294,6 +294,7 @@ impl<'a> AgentAttempt<'a> {
         }
         self.within(executor.stagger.turn()).await?;
         let child = self.spawn(&plan, own).await?;
+        let _listed = executor.running.list(self.work.worker, child.pid());
         if let PromptInput::Whole(prompt) = &plan.input {
             recorder.say_all(prompt);
         }

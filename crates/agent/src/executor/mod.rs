@@ -27,10 +27,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use jiff::tz::TimeZone;
 use ostler_config::state_folder;
-use ostler_core::Timestamp;
-use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
+use ostler_core::{Timestamp, WorkerId};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work};
 use ostler_process::supervisor::Supervisor;
-use ostler_process::{FilePatterns, Links, TaskFolders, children};
+use ostler_process::{FilePatterns, Links, RunningChildren, TaskFolders, children};
 use regex::Regex;
 use thiserror::Error;
 use tokio::sync::OnceCell;
@@ -72,6 +72,7 @@ pub struct AgentExecutor {
     probed: OnceCell<()>,
     has_swept: AtomicBool,
     refusals: Refusals,
+    running: RunningChildren,
     now: fn() -> Timestamp,
     zone: TimeZone,
 }
@@ -139,6 +140,7 @@ impl AgentExecutor {
             probed: OnceCell::new(),
             has_swept: AtomicBool::new(false),
             refusals: Refusals::default(),
+            running: RunningChildren::default(),
             zone: TimeZone::system(),
             supervisor,
             patterns,
@@ -205,6 +207,10 @@ fn usual_folder() -> Option<PathBuf> {
 impl Executor for AgentExecutor {
     fn served(&self) -> Served {
         Served::Any
+    }
+
+    fn vitals(&self, worker: WorkerId) -> Vitals {
+        self.running.vitals(worker)
     }
 
     async fn run(&self, work: Work, control: Control) -> AttemptResult {

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use ostler_core::TaskId;
+use ostler_core::{TaskId, TreeProcess};
 use ostler_exec::ThreadEnvironment;
+use ostler_process::process_tree;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{Drained, MetricsService, NodeHandle, NodeState};
 use ostler_server::{
-    Audit, BoundSocket, Examiner, ListenAddress, ListenError, ReadinessProbe, Server, ServerLimits,
-    ServerParts, Tokens,
+    Audit, BoundSocket, Examiner, ListenAddress, ListenError, MAX_PROCESSES, ProcessLister, ReadinessProbe,
+    Server, ServerLimits, ServerParts, Tokens,
 };
 use ostler_store::{Store, SystemClock};
-use ostler_wire::system::FindingView;
+use ostler_wire::system::{FindingView, WorkerView};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::NodePlan;
@@ -129,6 +130,7 @@ impl ApiService {
                 supervisor: supervisor.clone(),
             }),
             readiness: Arc::new(NodeReadiness(node.clone())),
+            processes: Arc::new(ProcessesOfNode(node.clone())),
             counters: Arc::new(CountersOfNode { name: plan.name.clone(), node: node.clone() }),
             metrics: config.api.metrics,
             node: node.session().to_string(),
@@ -271,6 +273,16 @@ impl Examiner for NodeExaminer {
 }
 
 struct NodeReadiness(NodeHandle);
+
+struct ProcessesOfNode(NodeHandle);
+
+impl ProcessLister for ProcessesOfNode {
+    fn processes(&self, worker: &WorkerView) -> Vec<TreeProcess> {
+        // A pid of another machine means nothing here.
+        let pid = worker.pid.filter(|_| worker.node == self.0.session().to_string());
+        pid.map_or_else(Vec::new, |pid| process_tree(pid, MAX_PROCESSES))
+    }
+}
 
 impl ReadinessProbe for NodeReadiness {
     fn trouble(&self) -> Option<String> {

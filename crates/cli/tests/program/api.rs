@@ -7,6 +7,7 @@ use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::{Value, json};
 
 use crate::ostler::{Place, Running, ran};
+use crate::workers::until;
 
 const TOKEN: &str = "the-token-of-this-test";
 const CONFIG: &str = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload }}\"]\n";
@@ -56,6 +57,13 @@ impl Node {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+    }
+
+    /// A page, as HTML.
+    fn page(&self, path: &str) -> String {
+        let mut answer = String::new();
+        self.open("GET", path, TOKEN, "", "").read_to_string(&mut answer).expect("it is answered");
+        answer
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> Value {
@@ -132,6 +140,25 @@ fn the_api_says_what_the_command_line_says(place: &Place) {
     let (code, err) = node.running.end();
     assert_eq!(code, Some(0), "{err:?}");
     assert!(!err.join("\n").contains(TOKEN), "no token in the log: {err:?}");
+}
+
+#[test]
+fn the_page_of_a_task_lists_the_processes_that_its_command_has_started() {
+    let place = Place::new();
+    let node = Node::up(&place, &[]);
+    let payload = "sh -c 'sleep 601; true' & sleep 602; true";
+    let body = json!({"queue": "shell", "kind": "run", "payload": payload}).to_string();
+    let id = node.ask("POST", "/api/v1/tasks", &body)["id"].as_str().expect("an id").to_owned();
+    // A worker is reported with the heartbeat.
+    let page = until("its processes are listed", || {
+        let page = node.page(&format!("/tasks/{id}"));
+        (page.matches("<li>sleep<").count() == 2).then_some(page)
+    });
+    assert_eq!(page.matches("<li>sh<").count(), 2, "{page}");
+    // The shell of the command, two that it has started, and one below.
+    let list = page.split_once("<ul class=\"processes\">").expect("a list").1;
+    assert_eq!(list.matches("<ul class=\"processes\">").count(), 2, "{list}");
+    place.done(["cancel", &id]);
 }
 
 #[test]

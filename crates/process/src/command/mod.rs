@@ -9,8 +9,8 @@ pub(crate) mod verdict;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ostler_core::{ErrorClass, Failure};
-use ostler_exec::{AttemptResult, Control, Executor, Served, Work};
+use ostler_core::{ErrorClass, Failure, WorkerId};
+use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work};
 
 use serde::Deserialize;
 
@@ -18,6 +18,7 @@ use crate::argument::Argument;
 use crate::files::FilePatterns;
 use crate::folders::{Links, TaskFolder, TaskFolders};
 use crate::output_files::OutputFiles;
+use crate::running_children::RunningChildren;
 use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor, Variables};
 use attempt::Attempt;
@@ -38,6 +39,7 @@ pub struct Command {
     sandbox: Option<SandboxInstance>,
     folders: TaskFolders,
     files: Option<FilePatterns>,
+    running: RunningChildren,
 }
 
 /// The source of a command's arguments.
@@ -85,7 +87,7 @@ impl Command {
         let sandbox = sandbox.transpose()?;
         let files = FilePatterns::new(&policy.files).map_err(PolicyError::Files)?;
         let folders = TaskFolders::new(&policy.folders, Links::of(sandbox.as_ref()));
-        Ok(Self { supervisor, sandbox, words, folders, files, policy })
+        Ok(Self { supervisor, sandbox, words, folders, files, policy, running: RunningChildren::default() })
     }
 
     fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
@@ -137,6 +139,10 @@ impl Executor for Command {
         Served::Any
     }
 
+    fn vitals(&self, worker: WorkerId) -> Vitals {
+        self.running.vitals(worker)
+    }
+
     async fn run(&self, mut work: Work, control: Control) -> AttemptResult {
         if control.cancel.is_cancelled() {
             return AttemptResult::cancelled();
@@ -167,6 +173,7 @@ impl Executor for Command {
         };
         match child {
             Ok(child) => {
+                let _listed = self.running.list(work.worker, child.pid());
                 let outputs =
                     self.files.clone().map(|patterns| OutputFiles::of(patterns, own, &work, &control));
                 let ended = Attempt::new(child, work, control, &self.policy).follow(deadline).await;

@@ -90,9 +90,14 @@ impl ProcessInfo {
 
 /// A process and all its descendants, as far as their parents live.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    family(root).into_iter().map(|(pid, _)| pid).collect()
+}
+
+/// The same, each with its parent.
+pub(crate) fn family(root: i32) -> Vec<(i32, i32)> {
     let has_lists = fs::exists("/proc/thread-self/children").unwrap_or(false);
     let finder = if has_lists { Finder::Lists(Vec::new()) } else { Finder::Walk };
-    finder.family(root, root).into_iter().map(|process| process.pid).collect()
+    finder.family(root, root).into_iter().map(|process| (process.pid, process.parent)).collect()
 }
 
 /// The mark of a process. It cannot be read if the process cleared its environment or belongs to another user.

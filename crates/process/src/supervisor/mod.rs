@@ -39,7 +39,7 @@ mod spawn;
 pub(crate) use cgroup::own_folder as own_cgroup;
 pub use child::{Child, Launch, SpawnError, SupervisorGone};
 pub use client::Supervisor;
-pub(crate) use descendants::descendants;
+pub(crate) use descendants::{descendants, family};
 pub use frame::{About, Contained, Containment, Exit, SOCKET_FD, Socket, Stdin, Variables};
 pub use program::{StartError, SupervisorProgram};
 pub use serve::{ServeError, serve};

@@ -1,7 +1,9 @@
 //! One task: why it waits or failed, its payload to edit and replay, attempts side by side, process, files, steps, and its conversation.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
-use ostler_core::visible_lines;
+use ostler_core::{TreeProcess, visible_lines};
 use ostler_ops::overview::Overview;
 use ostler_ops::tasks;
 use ostler_store::views::{Liveness, Survey};
@@ -16,6 +18,7 @@ use super::parts::{bytes, line, millis, seconds, short, time, usd};
 use super::{search, transcript, why};
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
+use crate::server::MAX_PROCESSES;
 
 /// The largest text that a page shows whole.
 const MAX_SHOWN: usize = 64 * 1024;
@@ -33,11 +36,18 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let process = workers.iter().find(|worker| worker.task.as_deref() == Some(id.as_str()));
     let others = why::others(call.store(), &found.record.after).await?;
     let events = transcript::read(call.store(), task.id, transcript::after(&call)?).await?;
+    let processes = match process.cloned() {
+        Some(worker) => {
+            let lister = Arc::clone(&call.app.processes);
+            tokio::task::spawn_blocking(move || lister.processes(&worker)).await.unwrap_or_default()
+        }
+        None => Vec::new(),
+    };
     let main = html! {
         h1 { (badge(detail.summary.state)) " " (line(&task.kind)) " " span class="id" { (id) } }
         section id="why" class="answer" { (why::sentence(&page, task, detail, &seen.survey, &others)) @if let Some(error) = &detail.summary.error { (failure(error)) } }
         (actions(&page, &id, detail))
-        (facts(&page, view, &seen.survey, process, page.now.since(task.created_at).as_secs()))
+        (facts(&page, view, &seen.survey, process.zip(Some(processes.as_slice())), page.now.since(task.created_at).as_secs()))
         (payload(&page, &id, detail.summary.state, &task.payload))
         @if let Some(output) = &task.output { (text_section("output", "Output", output)) }
         (attempts(&page, &id, &detail.attempts))
@@ -88,7 +98,7 @@ fn facts(
     page: &PageContext,
     view: &ShownTask,
     survey: &Survey,
-    process: Option<&WorkerView>,
+    process: Option<(&WorkerView, &[TreeProcess])>,
     age: u64,
 ) -> Markup {
     let detail = &view.detail;
@@ -103,12 +113,33 @@ fn facts(
             @if let Some(timeout) = detail.rules.timeout_ms { dt { "Timeout" } dd { (millis(timeout.unsigned_abs())) } }
             @if detail.deadline.is_some() { dt { "Deadline" } dd { (time::maybe(detail.deadline)) } }
             @if let Some(lease) = &detail.lease { dt { "Lease" } dd { (lease_facts(lease, survey)) } }
-            @if let Some(worker) = process {
-                dt { "Process" } dd { "worker " (line(&worker.name)) " of pool " (line(&worker.pool)) @if let Some(pid) = worker.pid { ", pid " (pid) } @if let Some(memory) = worker.memory_bytes { ", " (bytes(memory)) } @if let Some(elapsed) = worker.elapsed_s { ", on this task for " (seconds(elapsed)) } ", seen " (time::at(worker.last_seen)) }
+            @if let Some((worker, processes)) = process {
+                dt { "Process" } dd { "worker " (line(&worker.name)) " of pool " (line(&worker.pool)) @if let Some(pid) = worker.pid { ", pid " (pid) } @if let Some(memory) = worker.memory_bytes { ", " (bytes(memory)) } @if let Some(elapsed) = worker.elapsed_s { ", on this task for " (seconds(elapsed)) } ", seen " (time::at(worker.last_seen)) (process_tree(processes)) }
             }
             dt { "In a terminal" } dd { (command(&format!("ostler show {}", detail.summary.id))) }
         }
     }
+}
+
+/// What the process of a worker has started; nothing if that is nothing.
+fn process_tree(processes: &[TreeProcess]) -> Markup {
+    html! {
+        @if processes.len() > 1 {
+            (process_list(&mut &processes[..], 0))
+            @if processes.len() >= MAX_PROCESSES { p class="quiet" { "The first " (MAX_PROCESSES) " processes." } }
+        }
+    }
+}
+
+/// The processes that stand at this depth or below it, up to the first that does not.
+fn process_list(rest: &mut &[TreeProcess], depth: usize) -> Markup {
+    let mut items = Vec::new();
+    while let Some((process, others)) = rest.split_first().filter(|(process, _)| process.depth >= depth) {
+        *rest = others;
+        let below = process_list(rest, depth + 1);
+        items.push(html! { li { (line(&process.name)) span class="quiet" { " pid " (process.pid) ", " (bytes(process.memory_bytes)) } (below) } });
+    }
+    html! { @if !items.is_empty() { ul class="processes" { @for item in &items { (item) } } } }
 }
 
 /// The lease: who has it, and until when. A node renews with each heartbeat, and reports its workers at least as often while one is busy.

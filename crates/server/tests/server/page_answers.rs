@@ -184,6 +184,9 @@ async fn a_worker_shows_its_task_and_a_task_its_lease_with_its_end(world: World)
             "on this task for 1 min",
         ],
     );
+    let below = |text: &str| task.find(text).unwrap_or_else(|| panic!("{text} is shown"));
+    let places = ["pid 4242", "pid 4243", "pid 4244", "pid 4245", "4.0 MiB"].map(below);
+    assert!(places.is_sorted(), "each process stands below its parent: {places:?}");
     let nodes = page(&world, "/nodes").await;
     must(&nodes, &["runner", "stable-1", &format!("ostler drain {node}")]);
     std::mem::forget(claimed);

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ostler_core::{
-    ErrorClass, EventBody, Failure, Id, Level, LogStream, Outcome, SessionId, TaskId, Timestamp,
+    ErrorClass, EventBody, Failure, Id, Level, LogStream, Outcome, SessionId, TaskId, Timestamp, TreeProcess,
 };
 use ostler_server::{
-    Audit, Examiner, ListenAddress, MetricsAccess, NodeCounters, NodeCounts, ReadinessProbe, Server,
-    ServerLimits, ServerParts, Tokens,
+    Audit, Examiner, ListenAddress, MetricsAccess, NodeCounters, NodeCounts, ProcessLister, ReadinessProbe,
+    Server, ServerLimits, ServerParts, Tokens,
 };
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Fenced, Kinds, Ran, Report, Retention};
 use ostler_store::{Bounds, Clock, Store, SystemClock};
 use ostler_testkit::{Ids, MAX_WAIT, TempSchema, TempStore};
-use ostler_wire::system::FindingView;
+use ostler_wire::system::{FindingView, WorkerView};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -40,6 +40,18 @@ impl Examiner for Content {
             ),
             FindingView::info("test", "a sentence", "advice"),
         ]
+    }
+}
+
+impl ProcessLister for Content {
+    fn processes(&self, worker: &WorkerView) -> Vec<TreeProcess> {
+        let process = |number: u32, depth, name: &str| TreeProcess {
+            pid: worker.pid.expect("the worker is a process") + number,
+            depth,
+            name: name.to_owned(),
+            memory_bytes: u64::from(number + 1) << 20,
+        };
+        vec![process(0, 0, "python3"), process(1, 1, "convert"), process(2, 2, "gs"), process(3, 1, "curl")]
     }
 }
 
@@ -329,6 +341,7 @@ pub(crate) fn parts(
         audit: Audit::open(&folder.join("audit.jsonl")).expect("it opens"),
         examiner: Arc::new(Content),
         readiness: Arc::new(Content),
+        processes: Arc::new(Content),
         counters: Arc::<KnownCounts>::clone(&counts),
         metrics,
         node: "01JC8Z0Q4M9T7N3V5X1B2D6F8H".to_owned(),
