@@ -56,7 +56,31 @@ async fn alone(order: &str) -> String {
     panic!("{order} is not known here")
 }
 
-async fn log_in_watch_select_mend_and_restart(world: World) {
+/// Makes two tests of each scenario: one on SQLite, one on PostgreSQL.
+macro_rules! on_each_store {
+    ($($scenario:ident),+ $(,)?) => {
+        $(mod $scenario {
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_a_file() {
+                super::$scenario(super::on_file().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_a_server() {
+                super::$scenario(super::on_server().await).await;
+            }
+        })+
+    };
+}
+
+on_each_store!(
+    a_browser_sees_the_pages_live_and_acts_on_them,
+    every_view_answers_its_question_is_light_and_has_no_barrier,
+    other_sites_read_and_change_nothing_and_hostile_texts_stay_texts,
+    live_updates_leave_hands_alone_and_show_what_a_reload_shows,
+);
+
+async fn a_browser_sees_the_pages_live_and_acts_on_them(world: World) {
     let mut letter = world.ids.new_tasks(1, QUEUE, "send").remove(0);
     letter.payload = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000","who":"old"}"#.to_owned();
     let dead = letter.id.to_string();
@@ -81,20 +105,8 @@ async fn log_in_watch_select_mend_and_restart(world: World) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_browser_sees_the_pages_live_and_acts_on_them() {
-    log_in_watch_select_mend_and_restart(on_file().await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_browser_sees_the_pages_live_and_acts_on_them_on_a_server() {
-    log_in_watch_select_mend_and_restart(on_server().await).await;
-}
-
 /// Weight, barriers, answers and keys: one browser looks at one furnished node.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_view_answers_its_question_is_light_and_has_no_barrier() {
-    let world = on_file().await;
+async fn every_view_answers_its_question_is_light_and_has_no_barrier(world: World) {
     let Furniture { talk, letter, job, retry, ready, .. } = furnish(&world).await;
     let long = furnish::long_transcript(&world).await;
     let own =
@@ -103,9 +115,7 @@ async fn every_view_answers_its_question_is_light_and_has_no_barrier() {
 }
 
 /// Pages of other sites and texts of strangers.
-#[tokio::test(flavor = "multi_thread")]
-async fn other_sites_read_and_change_nothing_and_hostile_texts_stay_texts() {
-    let world = on_file().await;
+async fn other_sites_read_and_change_nothing_and_hostile_texts_stay_texts(world: World) {
     let tasks = furnish::hostile(&world).await;
     play("strangers.mjs", &told(&world, &json!({ "tasks": tasks })), alone).await;
 }
@@ -118,7 +128,7 @@ async fn complete(world: &World, session: ostler_core::SessionId, most: usize) -
     ids
 }
 
-async fn hands_stay_free_and_live_equals_fresh(world: World) {
+async fn live_updates_leave_hands_alone_and_show_what_a_reload_shows(world: World) {
     let session = world.node().await;
     let waiting = world.enqueue(60).await;
     let furniture = furnish(&world).await;
@@ -143,9 +153,4 @@ async fn hands_stay_free_and_live_equals_fresh(world: World) {
         _ => panic!("{order} is not known here"),
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn live_updates_leave_hands_alone_and_show_what_a_reload_shows() {
-    hands_stay_free_and_live_equals_fresh(on_file().await).await;
 }
