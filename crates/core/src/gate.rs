@@ -180,6 +180,12 @@ impl Gate {
         self.breaker = None;
     }
 
+    /// Changes the rates: what was used counts as used of the new ones. Without rates nothing is remembered.
+    pub fn change_rates(&mut self, rates: &[Rate], now: Timestamp) {
+        let bucket = self.bucket.take().filter(|_| !rates.is_empty());
+        self.bucket = bucket.map(|bucket| bucket.with_rates(rates, now));
+    }
+
     /// The state of the breaker.
     #[must_use]
     pub fn breaker_state(&self) -> BreakerState {
@@ -188,11 +194,11 @@ impl Gate {
 
     /// Whether the gate has no state worth persisting: a new gate would answer alike.
     #[must_use]
-    pub fn is_at_rest(&self, rules: &GateRules, now: Timestamp) -> bool {
+    pub fn is_at_rest(&self, now: Timestamp) -> bool {
         self.held(now).is_none()
             && self.probe.is_none()
             && self.breaker.is_none()
-            && self.bucket.as_ref().is_none_or(|bucket| bucket.clone().with_rates(&rules.rates).is_full(now))
+            && self.bucket.as_ref().is_none_or(|bucket| bucket.is_full(now))
     }
 
     fn held(&self, now: Timestamp) -> Option<Closed> {
@@ -223,7 +229,7 @@ impl Gate {
             return None;
         }
         let mut bucket = match self.bucket.take() {
-            Some(bucket) => bucket.with_rates(&rules.rates),
+            Some(bucket) => bucket.with_rates(&rules.rates, now),
             None => Bucket::full(&rules.rates, now),
         };
         let taken = bucket.take(cost.into(), now);
@@ -282,9 +288,9 @@ mod tests {
         gate.hold(at(50));
         gate.hold(at(20));
         assert_eq!(gate.ask(&none, 1, at(49)), wait(Wait::RateLimited, 50));
-        assert!(!gate.is_at_rest(&none, at(49)));
+        assert!(!gate.is_at_rest(at(49)));
         assert_eq!(gate.ask(&none, 1, at(50)), GateVerdict::Go);
-        assert!(gate.is_at_rest(&none, at(50)));
+        assert!(gate.is_at_rest(at(50)));
     }
 
     #[test]
@@ -304,12 +310,12 @@ mod tests {
         assert_eq!(gate.ask(&rules, 1, at(0)), wait(Wait::RateLimited, 500));
         gate.give_back(1);
         assert_eq!(gate.ask(&rules, 1, at(0)), GateVerdict::Go);
-        assert!(!gate.is_at_rest(&rules, at(999)));
-        assert!(gate.is_at_rest(&rules, at(1_000)));
+        assert!(!gate.is_at_rest(at(999)));
+        assert!(gate.is_at_rest(at(1_000)));
     }
 
     #[test]
-    fn other_rates_begin_with_the_tokens_that_are_left() {
+    fn other_rates_count_what_was_used() {
         let mut gate = Gate::default();
         assert_eq!(gate.ask(&rated(10), 7, at(0)), GateVerdict::Go);
         let minute = Rate { amount: 60, per: 60 * SECOND, burst: 10 };

@@ -54,6 +54,10 @@ impl Rate {
         i128::from(amount).saturating_mul(self.per_ms())
     }
 
+    fn is_above(self, other: Self) -> bool {
+        other.weight(self.amount) > self.weight(other.amount)
+    }
+
     fn full(self) -> i128 {
         // An amount of zero stops everything, whatever the burst.
         if self.amount == 0 { 0 } else { self.weight(self.burst.max(1)) }
@@ -84,41 +88,45 @@ struct Window {
     /// The remaining level, in units of which one token weighs `per` and one millisecond adds `amount`: both are
     /// integers, so nothing is ever rounded and nothing drifts. A negative level is a debt.
     level: i128,
+    /// What a change of the rate made available before its time, in the same units. It counts as used until it is refilled, too.
+    ahead: i128,
 }
 
 impl Bucket {
     /// A bucket with all windows full.
     #[must_use]
     pub fn full(rates: &[Rate], now: Timestamp) -> Self {
-        let windows = rates.iter().map(|rate| Window { rate: *rate, level: rate.full() }).collect();
-        Self { windows, seen: now }
+        Self { windows: rates.iter().map(|rate| Window::full(*rate)).collect(), seen: now }
     }
 
-    /// Restores a bucket as a store persisted it: the time it was last used, and the level of each window. Rates that have changed
-    /// since start with the remaining level, and no window exceeds its capacity.
+    /// Restores a bucket as a store persisted it: see [`kept`](Self::kept). Rates that have changed since start with the remaining level,
+    /// and no window exceeds its capacity.
     #[must_use]
-    pub fn restored(rates: &[Rate], seen: Timestamp, levels: &[i128]) -> Self {
+    pub fn restored(rates: &[Rate], seen: Timestamp, levels: &[i128], ahead: &[i128]) -> Self {
         let window = |(place, rate): (usize, &Rate)| {
             let level = levels.get(place).copied().unwrap_or_else(|| rate.full());
-            Window { rate: *rate, level: level.min(rate.full()) }
+            let ahead = ahead.get(place).copied().unwrap_or_default().max(0);
+            Window { rate: *rate, level: level.min(rate.full()), ahead }
         };
         Self { windows: rates.iter().enumerate().map(window).collect(), seen }
     }
 
-    /// The same bucket under new rates: each window keeps its remaining tokens, up to its capacity. A new window is full.
+    /// The same bucket under other rates. What was used counts as used of them: each window takes over from the old one of the same length,
+    /// or else from the one of which most was used. A lower rate waits for it, for a whole window at most. A higher one does not: what its
+    /// amount has left may start at once, up to its burst.
     #[must_use]
-    pub fn with_rates(self, rates: &[Rate]) -> Self {
+    pub fn with_rates(mut self, rates: &[Rate], now: Timestamp) -> Self {
         if self.windows.iter().map(|window| window.rate).eq(rates.iter().copied()) {
             return self;
         }
-        let level = |place: usize, rate: &Rate| match self.windows.get(place) {
-            Some(old) => {
-                old.level.saturating_mul(rate.per_ms()).div_euclid(old.rate.per_ms()).min(rate.full())
-            }
-            None => rate.full(),
-        };
-        let window = |(place, rate): (usize, &Rate)| Window { rate: *rate, level: level(place, rate) };
-        Self { windows: rates.iter().enumerate().map(window).collect(), seen: self.seen }
+        self.refill(now);
+        Self { windows: rates.iter().map(|rate| self.under(*rate)).collect(), seen: self.seen }
+    }
+
+    fn under(&self, rate: Rate) -> Window {
+        let as_long = self.windows.iter().find(|window| window.rate.per == rate.per);
+        let old = as_long.or_else(|| self.windows.iter().max_by_key(|window| window.used(rate)));
+        old.map_or_else(|| Window::full(rate), |old| old.under(rate))
     }
 
     pub fn rates(&self) -> impl Iterator<Item = Rate> {
@@ -130,13 +138,14 @@ impl Bucket {
     pub fn is_full(&self, now: Timestamp) -> bool {
         let mut then = self.clone();
         then.refill(now);
-        then.windows.iter().all(|window| window.level == window.rate.full())
+        then.windows.iter().all(|window| window.used(window.rate) == 0)
     }
 
-    /// The time the bucket was last used and the level of each window, for a store to persist.
+    /// The time the bucket was last used, and of each window its level and what is available ahead of its time, for a store to persist.
     #[must_use]
-    pub fn kept(&self) -> (Timestamp, Vec<i128>) {
-        (self.seen, self.windows.iter().map(|window| window.level).collect())
+    pub fn kept(&self) -> (Timestamp, Vec<i128>, Vec<i128>) {
+        let (levels, ahead) = self.windows.iter().map(|window| (window.level, window.ahead)).unzip();
+        (self.seen, levels, ahead)
     }
 
     /// Takes `cost`, or returns when to try again.
@@ -188,8 +197,37 @@ impl Bucket {
 }
 
 impl Window {
+    fn full(rate: Rate) -> Self {
+        Self { rate, level: rate.full(), ahead: 0 }
+    }
+
+    /// What was used and is not refilled, weighed in a window of this rate, rounded up.
+    fn used(&self, rate: Rate) -> i128 {
+        let used = self.rate.full().saturating_sub(self.level).saturating_add(self.ahead);
+        let (used, per) = (used.saturating_mul(rate.per_ms()), self.rate.per_ms());
+        used / per + i128::from(used % per > 0)
+    }
+
+    /// The same window under another rate.
+    fn under(&self, rate: Rate) -> Self {
+        if rate == self.rate {
+            return self.clone();
+        }
+        let used = self.used(rate);
+        let owed = rate.full().saturating_sub(used);
+        let whole = rate.weight(rate.amount.max(rate.burst));
+        let mut level = owed.max(rate.full() - whole);
+        if rate.is_above(self.rate) {
+            let left = rate.weight(rate.amount).saturating_sub(used);
+            level = level.max(left.min(rate.full()));
+        }
+        Self { rate, level, ahead: level.saturating_sub(owed) }
+    }
+
     fn add(&mut self, units: i128) {
-        self.level = self.level.saturating_add(units).min(self.rate.full());
+        let level = self.level.saturating_add(units);
+        self.level = level.min(self.rate.full());
+        self.ahead = self.ahead.saturating_sub(level.saturating_sub(self.level)).max(0);
     }
 
     /// The remaining whole tokens.
@@ -385,16 +423,74 @@ mod tests {
     }
 
     #[test]
+    fn what_was_used_counts_under_another_rate_and_only_a_lower_one_waits_for_it() {
+        let an_hour = |amount, burst| Rate { amount, per: Duration::from_secs(3_600), burst };
+        let a_minute = |amount, burst| Rate { amount, per: Duration::from_secs(60), burst };
+        for (from, used, to, at_once, next_ms) in [
+            (an_hour(1, 1), 1, an_hour(2, 1), 1, HOUR_MS / 2),
+            (an_hour(1, 1), 1, an_hour(100, 10), 10, HOUR_MS / 100),
+            (an_hour(100, 10), 10, an_hour(15, 10), 0, HOUR_MS / 15),
+            (an_hour(100, 10), 4, an_hour(50, 5), 1, HOUR_MS / 50),
+            (an_hour(100, 10), 10, an_hour(2, 1), 0, HOUR_MS),
+            (an_hour(2, 1), 1, an_hour(2, 2), 1, HOUR_MS / 2),
+            (an_hour(1, 1), 1, a_minute(1, 1), 0, 60_000),
+            (a_minute(1, 1), 1, an_hour(1, 1), 0, HOUR_MS),
+            (an_hour(10, 2), 15, an_hour(20, 2), 2, HOUR_MS / 20),
+        ] {
+            let mut bucket = Bucket::full(&[from], at(0));
+            assert_eq!(bucket.take(used, at(0)), Taken::Granted);
+            let mut bucket = bucket.with_rates(&[to], at(0));
+            assert_eq!(bucket.take_block(100, at(0)), at_once, "{from:?}, {used} used, then {to:?}");
+            assert_eq!(bucket.take(1, at(0)), Taken::WaitUntil(at(next_ms)), "{from:?} then {to:?}");
+        }
+    }
+
+    #[test]
+    fn however_a_rate_is_changed_no_more_starts_at_once_than_the_highest_one_gives() {
+        let mut chance = crate::Seed::new(3);
+        for _ in 0..2_000 {
+            let first = rate(1 + chance.below(20), 1_000);
+            let (mut bucket, mut highest, mut taken) = (Bucket::full(&[first], at(0)), first.amount, 0);
+            for _ in 0..20 {
+                let next = Rate { burst: 1 + chance.below(5), ..rate(1 + chance.below(20), 1_000) };
+                bucket = bucket.with_rates(&[next], at(0));
+                highest = highest.max(next.amount).max(next.burst);
+                taken += bucket.take_block(chance.below(6), at(0));
+                assert!(taken <= highest, "{taken} of {highest}");
+            }
+            // In the end all of it is refilled.
+            let last = bucket.rates().next().expect("a window");
+            let refilled = Duration::from_secs(taken.div_ceil(last.amount));
+            assert!(bucket.is_full(at(0).after(refilled)));
+        }
+    }
+
+    #[test]
+    fn a_window_takes_over_from_the_one_of_its_length_or_from_the_one_that_was_used_most() {
+        let (second, minute, hour) = (rate(10, 1_000), rate(100, 60_000), rate(500, 3_600_000));
+        let mut bucket = Bucket::full(&[second, minute], at(0));
+        assert_eq!(bucket.take_block(10, at(0)), 10);
+        assert_eq!(bucket.take_block(10, at(1_000)), 10);
+        let left = |rates: &[Rate]| bucket.clone().with_rates(rates, at(2_000)).take_block(1_000, at(2_000));
+        assert_eq!(left(&[minute]), 83, "20 were used, and 2 seconds refilled 3");
+        assert_eq!(left(&[hour]), 483);
+        assert_eq!(left(&[minute, second]), 10);
+        // When all is refilled, the next rate begins with a full bucket.
+        let mut rested = bucket.with_rates(&[hour], at(20_000));
+        assert_eq!(rested.take_block(1_000, at(20_000)), 500);
+    }
+
+    #[test]
     fn a_bucket_that_was_kept_goes_on_where_it_was() {
         let rates = [Rate::even(100, Duration::from_secs(1))];
         let mut bucket = Bucket::full(&rates, at(0));
         assert_eq!(bucket.take_block(7, at(0)), 7);
-        let (seen, levels) = bucket.kept();
-        let mut again = Bucket::restored(&rates, seen, &levels);
+        let (seen, levels, ahead) = bucket.kept();
+        let mut again = Bucket::restored(&rates, seen, &levels, &ahead);
         assert_eq!(again, bucket);
         assert_eq!(again.take_block(9, at(0)), 3);
         // Another rate has no more than it can hold.
-        let mut smaller = Bucket::restored(&[Rate::even(10, Duration::from_secs(1))], seen, &levels);
+        let mut smaller = Bucket::restored(&[Rate::even(10, Duration::from_secs(1))], seen, &levels, &ahead);
         assert_eq!(smaller.take_block(9, at(0)), 1);
     }
 }

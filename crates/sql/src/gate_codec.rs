@@ -31,6 +31,8 @@ struct BucketRow {
     seen_ms: i64,
     rates: Vec<RateRow>,
     levels: Vec<i128>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    ahead: Vec<i128>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
@@ -85,7 +87,7 @@ pub fn gate_from(text: Option<String>) -> Gate {
     };
     let bucket = row.bucket.map(|row| {
         let rates: Vec<Rate> = row.rates.into_iter().map(rate_of).collect();
-        Bucket::restored(&rates, Timestamp::from_millis(row.seen_ms), &row.levels)
+        Bucket::restored(&rates, Timestamp::from_millis(row.seen_ms), &row.levels, &row.ahead)
     });
     let probe = row.probe.and_then(|row| {
         let task: Id = row.task.parse().ok()?;
@@ -110,8 +112,11 @@ pub fn breaker_from(text: &str) -> Breaker {
 }
 
 fn bucket_row(bucket: &Bucket) -> BucketRow {
-    let (seen, levels) = bucket.kept();
-    BucketRow { seen_ms: seen.millis(), rates: bucket.rates().map(rate_row).collect(), levels }
+    let (seen, levels, mut ahead) = bucket.kept();
+    if ahead.iter().all(|ahead| *ahead == 0) {
+        ahead.clear();
+    }
+    BucketRow { seen_ms: seen.millis(), rates: bucket.rates().map(rate_row).collect(), levels, ahead }
 }
 
 fn breaker_row(breaker: &Breaker) -> BreakerRow {
@@ -314,6 +319,9 @@ mod tests {
         ];
         let mut bucket = Bucket::full(&rates, at(5));
         bucket.take(1_000_000, at(5));
+        let higher = Rate { amount: 30, ..rates[1] };
+        let bucket = bucket.with_rates(&[rates[0], higher], at(6));
+        assert!(bucket.kept().2.iter().any(|ahead| *ahead > 0), "{bucket:?}");
         for state in [
             BreakerState::Closed,
             BreakerState::Open { until: at(i64::MAX) },

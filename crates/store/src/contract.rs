@@ -136,7 +136,12 @@ pub trait Store: Send + Sync {
     /// The settings of a queue; the defaults, if there is no such queue.
     async fn queue_settings(&self, queue: &str) -> Result<QueueSettings, Error>;
 
-    /// Changes the settings of a queue, and returns all of them.
+    /// Changes the settings of a queue, and returns all of them. From then on claims ask the new settings, also for tasks that already wait,
+    /// and those that wait for a limit that is now wider are claimable at once.
+    ///
+    /// What started under one rate counts as used of the next: a lower rate holds at once, for a whole window of it at most; a higher one
+    /// does not wait until its burst is refilled, so what its amount has left may start at once, up to its burst. A rate that is raised
+    /// and lowered again gives nothing more. A rate that is removed is forgotten: one that is set later begins with a full burst.
     async fn configure(&self, queue: &str, changes: Vec<QueueChange>) -> Result<QueueSettings, Error>;
 
     // ---- breakers around the calls of handlers ----

@@ -291,6 +291,7 @@ impl MemoryState {
 
     /// Applies a change to gates, before it is applied to the settings. Returns the keys that it concerns.
     pub(super) fn change_gates(&mut self, queue: &str, change: &QueueChange) -> BTreeSet<String> {
+        let now = self.now;
         let found = self.queues.entry(queue.to_owned()).or_default();
         match change {
             QueueChange::Breaker(new) => {
@@ -300,6 +301,11 @@ impl MemoryState {
                     found.keys.values_mut().for_each(|key| key.gate.reset_breaker());
                     return self.keys_of(queue);
                 }
+            }
+            QueueChange::Rate(rates) => found.gate.change_rates(rates, now),
+            QueueChange::KeyRate(rates) if *rates != found.settings.key_rate => {
+                found.keys.values_mut().for_each(|key| key.gate.change_rates(rates, now));
+                return self.keys_of(queue);
             }
             QueueChange::OpenBreaker(until) => found.gate.open_breaker(*until),
             QueueChange::ResetBreaker => found.gate.reset_breaker(),
@@ -333,7 +339,6 @@ impl MemoryState {
             | QueueChange::SetBy(_)
             | QueueChange::AlsoSubscribe(_)
             | QueueChange::Unsubscribe(_)
-            | QueueChange::Rate(_)
             | QueueChange::KeyRate(_)
             | QueueChange::Account(_) => {}
         }
@@ -348,10 +353,9 @@ impl MemoryState {
     /// Drops a key without tasks. Its gate stays while it has state.
     pub(super) fn forget_key(&mut self, queue: &str, key: &str) {
         let now = self.now;
-        let (_, rules) = self.key_rules(queue);
         let kept = self.key(queue, key);
         kept.last = None;
-        if kept.shut.is_none() && kept.gate.is_at_rest(&rules, now) {
+        if kept.shut.is_none() && kept.gate.is_at_rest(now) {
             self.queues.entry(queue.to_owned()).or_default().keys.remove(key);
         }
     }

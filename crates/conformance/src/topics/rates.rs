@@ -26,6 +26,13 @@ cases![
     a_costly_task_of_a_key_gets_its_turn,
     a_hand_back_that_never_began_gives_its_tokens_back,
     a_rate_can_be_changed_and_lifted,
+    a_raised_rate_frees_what_waits_at_once,
+    a_larger_burst_frees_what_waits_at_once,
+    a_lowered_rate_holds_at_once_and_for_a_window_at_most,
+    a_rate_that_goes_up_and_down_gives_nothing_more,
+    a_claim_of_nothing_forgets_nothing_that_was_used,
+    a_window_that_stays_keeps_what_was_used,
+    a_rate_that_was_lifted_begins_anew,
     a_lifted_rate_rings,
     a_key_that_was_pruned_has_not_more_tokens,
     a_cap_and_a_rate_hold_together,
@@ -35,6 +42,13 @@ cases![
 ];
 
 const SECOND: Duration = Duration::from_secs(1);
+/// The rates of a queue, and those of each of its keys.
+const SCOPES: [fn(Vec<Rate>) -> QueueChange; 2] = [QueueChange::Rate, QueueChange::KeyRate];
+
+/// This many in ten seconds, spread evenly.
+fn in_ten_seconds(amount: u64) -> Vec<Rate> {
+    vec![Rate::even(amount, 10 * SECOND)]
+}
 
 fn rate(amount: u64) -> Vec<Rate> {
     vec![Rate { amount, per: SECOND, burst: amount }]
@@ -210,15 +224,122 @@ async fn a_rate_can_be_changed_and_lifted(s: &Scene) {
     let ids = add(s, Some("k"), 20).await;
     assert_eq!(s.claim_ids(node, 20).await, ids[..2]);
     s.configure(QueueChange::KeyRate(rate(10))).await;
-    s.pass(Duration::from_millis(300));
-    assert_eq!(s.claim_ids(node, 20).await, ids[2..5]);
+    assert_eq!(s.claim_ids(node, 20).await, ids[2..10], "two of the ten are used");
     s.configure(QueueChange::KeyRate(Vec::new())).await;
-    assert_eq!(look(s, node, 20).await, (ids[5..].to_vec(), None));
+    assert_eq!(look(s, node, 20).await, (ids[10..].to_vec(), None));
     let ids = add(s, Some("k"), 2).await;
     s.configure(QueueChange::Rate(rate(1))).await;
     assert_eq!(s.claim_ids(node, 20).await, ids[..1]);
     s.configure(QueueChange::Rate(Vec::new())).await;
     assert_eq!(s.claim_ids(node, 20).await, ids[1..]);
+}
+
+async fn a_raised_rate_frees_what_waits_at_once(s: &Scene) {
+    let node = s.join().await;
+    let mut bell = s.store.wakeups();
+    for set in SCOPES {
+        s.configure(set(in_ten_seconds(1))).await;
+        let ids = add(s, Some("k"), 3).await;
+        assert_eq!(look(s, node, 10).await, (ids[..1].to_vec(), Some(s.in_ms(10_000))));
+        s.pass(SECOND);
+        bell.arm();
+        s.configure(set(in_ten_seconds(2))).await;
+        heard("a rate that is raised", &mut bell).await;
+        assert_eq!(look(s, node, 10).await, (ids[1..2].to_vec(), Some(s.in_ms(5_000))));
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[2..]);
+    }
+}
+
+async fn a_larger_burst_frees_what_waits_at_once(s: &Scene) {
+    let node = s.join().await;
+    for set in SCOPES {
+        s.configure(set(in_ten_seconds(5))).await;
+        let ids = add(s, Some("k"), 4).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[..1]);
+        s.configure(set(vec![Rate { burst: 3, ..in_ten_seconds(5)[0] }])).await;
+        assert_eq!(look(s, node, 10).await, (ids[1..3].to_vec(), Some(s.in_ms(2_000))));
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[3..]);
+    }
+}
+
+async fn a_lowered_rate_holds_at_once_and_for_a_window_at_most(s: &Scene) {
+    let node = s.join().await;
+    for set in SCOPES {
+        for (used, lower, wait_ms) in [(3, 20, 1_000), (10, 2, 10_000)] {
+            s.configure(set(in_ten_seconds(100))).await;
+            let ids = add(s, Some("k"), 12).await;
+            assert_eq!(s.claim_ids(node, used).await, ids[..used]);
+            s.configure(set(in_ten_seconds(lower))).await;
+            assert_eq!(look(s, node, 10).await, (vec![], Some(s.in_ms(wait_ms))), "{lower}");
+            s.pass(Duration::from_millis(wait_ms));
+            assert_eq!(s.claim_ids(node, 10).await, ids[used..=used], "{lower}");
+            s.configure(set(Vec::new())).await;
+            assert_eq!(s.claim_ids(node, 20).await, ids[used + 1..]);
+        }
+    }
+}
+
+async fn a_rate_that_goes_up_and_down_gives_nothing_more(s: &Scene) {
+    let node = s.join().await;
+    for set in SCOPES {
+        s.configure(set(in_ten_seconds(1))).await;
+        let ids = add(s, Some("k"), 3).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[..1]);
+        s.configure(set(in_ten_seconds(2))).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[1..2]);
+        for (amount, wait_ms) in [(1, 10_000), (2, 5_000), (1, 10_000), (2, 5_000)] {
+            s.configure(set(in_ten_seconds(amount))).await;
+            assert_eq!(look(s, node, 10).await, (vec![], Some(s.in_ms(wait_ms))), "{amount}");
+        }
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[2..]);
+    }
+}
+
+async fn a_claim_of_nothing_forgets_nothing_that_was_used(s: &Scene) {
+    let node = s.join().await;
+    for set in SCOPES {
+        s.configure(set(in_ten_seconds(1))).await;
+        let first = add(s, Some("k"), 1).await;
+        assert_eq!(s.claim_ids(node, 10).await, first);
+        s.configure(set(in_ten_seconds(10))).await;
+        assert_eq!(s.claim_ids(node, 10).await, []);
+        s.configure(set(in_ten_seconds(1))).await;
+        let second = add(s, Some("k"), 1).await;
+        assert_eq!(look(s, node, 10).await, (vec![], Some(s.in_ms(10_000))));
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 10).await, second);
+    }
+}
+
+async fn a_window_that_stays_keeps_what_was_used(s: &Scene) {
+    let node = s.join().await;
+    let long = Rate { burst: 20, ..in_ten_seconds(20)[0] };
+    for set in SCOPES {
+        s.configure(set(vec![rate(10)[0], long])).await;
+        let ids = add(s, Some("k"), 30).await;
+        assert_eq!(s.claim_ids(node, 30).await, ids[..10]);
+        s.configure(set(vec![long])).await;
+        assert_eq!(look(s, node, 30).await, (ids[10..20].to_vec(), Some(s.in_ms(500))));
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 30).await, ids[20..]);
+    }
+}
+
+async fn a_rate_that_was_lifted_begins_anew(s: &Scene) {
+    let node = s.join().await;
+    for set in SCOPES {
+        s.configure(set(in_ten_seconds(1))).await;
+        let ids = add(s, Some("k"), 3).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[..1]);
+        s.configure(set(Vec::new())).await;
+        s.configure(set(in_ten_seconds(1))).await;
+        assert_eq!(look(s, node, 10).await, (ids[1..2].to_vec(), Some(s.in_ms(10_000))));
+        s.configure(set(Vec::new())).await;
+        assert_eq!(s.claim_ids(node, 10).await, ids[2..]);
+    }
 }
 
 async fn a_lifted_rate_rings(s: &Scene) {

@@ -76,13 +76,13 @@ impl QueueGate {
     }
 
     async fn keep<T: Tx>(self, tx: &mut T) -> Result<(), T::Error> {
-        tx.set_gate(&self.queue, at_rest(self.gate, &self.rules, tx.now())).await
+        tx.set_gate(&self.queue, at_rest(self.gate, tx.now())).await
     }
 }
 
 /// A gate without state is dropped: the next claim has less to check.
-fn at_rest(gate: Gate, rules: &GateRules, now: Timestamp) -> Gate {
-    if gate.is_at_rest(rules, now) { Gate::default() } else { gate }
+fn at_rest(gate: Gate, now: Timestamp) -> Gate {
+    if gate.is_at_rest(now) { Gate::default() } else { gate }
 }
 
 impl ClaimGate {
@@ -169,7 +169,7 @@ impl ClaimGate {
     pub async fn keep<T: Tx>(self, tx: &mut T) -> Result<AskedKeys, T::Error> {
         let now = tx.now();
         for (limit, gate) in &self.asked {
-            write_gate(tx, *limit, &at_rest(gate.clone(), &self.keys.gate, now)).await?;
+            write_gate(tx, *limit, &at_rest(gate.clone(), now)).await?;
         }
         for gate in [Some(self.own), self.pool].into_iter().flatten() {
             gate.keep(tx).await?;

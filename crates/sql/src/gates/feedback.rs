@@ -124,7 +124,12 @@ pub async fn change<T: Tx>(
             }
             gate.reset_breaker();
             tx.set_gate(name, gate).await?;
-            return reset_keys(tx, id).await;
+            return change_keys(tx, id, Gate::reset_breaker).await;
+        }
+        QueueChange::Rate(rates) => gate.change_rates(rates, tx.now()),
+        QueueChange::KeyRate(rates) if *rates != settings.key_rate => {
+            let now = tx.now();
+            return change_keys(tx, id, |gate| gate.change_rates(rates, now)).await;
         }
         QueueChange::OpenBreaker(until) => gate.open_breaker(*until),
         QueueChange::ResetBreaker => gate.reset_breaker(),
@@ -155,7 +160,6 @@ pub async fn change<T: Tx>(
         | QueueChange::SetBy(_)
         | QueueChange::AlsoSubscribe(_)
         | QueueChange::Unsubscribe(_)
-        | QueueChange::Rate(_)
         | QueueChange::KeyRate(_)
         | QueueChange::Account(_) => return Ok(Vec::new()),
     }
@@ -176,8 +180,12 @@ async fn change_key<T: Tx>(
     Ok(vec![limit])
 }
 
-/// Closes the breakers of all keys of a queue. Returns all keys.
-async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
+/// Changes the gates of all keys of a queue that have state. Returns all keys.
+async fn change_keys<T: Tx>(
+    tx: &T,
+    queue: i64,
+    change: impl Fn(&mut Gate) + Send + Sync,
+) -> Result<Vec<i64>, T::Error> {
     let rows =
         tx.rows("SELECT id, gate FROM ostler.limits WHERE queue = $1 ORDER BY id", params![queue]).await?;
     let mut limits = Vec::with_capacity(rows.len());
@@ -186,7 +194,7 @@ async fn reset_keys<T: Tx>(tx: &T, queue: i64) -> Result<Vec<i64>, T::Error> {
         limits.push(limit);
         if text.is_some() {
             let mut gate = gate_from(text);
-            gate.reset_breaker();
+            change(&mut gate);
             write_gate(tx, limit, &gate).await?;
         }
     }
@@ -207,9 +215,8 @@ pub async fn forget_key<T: Tx>(tx: &mut T, limit: i64) -> Result<(), T::Error> {
     let Some(row) = found else { return Ok(()) };
     let queue: String = row.get(0)?;
     tx.exclusive(&queue)?;
-    let rules = key_rules(tx, &queue).await?;
     let key = read_key(tx, limit).await?;
-    if key.shut.is_none() && key.gate.is_at_rest(&rules.gate, tx.now()) {
+    if key.shut.is_none() && key.gate.is_at_rest(tx.now()) {
         tx.exec("DELETE FROM ostler.limits WHERE id = $1", params![limit]).await?;
     } else {
         tx.exec("UPDATE ostler.limits SET last = NULL WHERE id = $1", params![limit]).await?;
