@@ -46,5 +46,6 @@ pub mod selection;
 pub mod submit;
 pub mod task_name;
 pub mod tasks;
+pub mod waiting;
 
 pub use error::{Missing, OpsError, Refusal, Unsuccessful};

@@ -13,6 +13,7 @@ use ostler_wire::task::ShownTask;
 
 use crate::error::{Missing, OpsError, Refusal};
 use crate::task_name::{NamedTask, by_part};
+use crate::waiting;
 
 /// The task with this id, part of an id, or key.
 ///
@@ -76,21 +77,19 @@ pub struct Shown<T> {
     pub view: T,
 }
 
-/// A task with what throttles it, and what its attempts left.
+/// A task with what throttles it and what frees it, and what its attempts left.
 ///
 /// # Errors
 /// When there is no such task.
 pub async fn show(store: &dyn Store, which: &NamedTask) -> Result<Shown<ShownTask>, OpsError> {
     let record = find(store, which).await?;
-    let held = match record.task.state.name() {
-        StateName::Queued => ThrottleView::of_task(&store.survey().await?, &record.task),
-        StateName::Claimed
-        | StateName::Running
-        | StateName::Completed
-        | StateName::Failed
-        | StateName::Cancelled => None,
-    };
-    let view = ShownTask::new(&record, held, remains(store, &record).await?);
+    let mut view = ShownTask::new(&record, None, remains(store, &record).await?);
+    if record.task.state.name() == StateName::Queued {
+        let survey = store.survey().await?;
+        let held = ThrottleView::of_task(&survey, &record.task);
+        view.detail.frees = waiting::frees(store, &survey, &record, held.as_ref()).await?;
+        view.detail.held = held;
+    }
     Ok(Shown { record, view })
 }
 

@@ -173,6 +173,19 @@ pub struct Detail {
     pub cost: u32,
     /// What throttles the task while it is queued.
     pub held: Option<ThrottleView>,
+    /// Commands that help it to start, in this order, while it is queued.
+    #[serde(default)]
+    pub frees: Vec<FreeingCommand>,
+}
+
+/// A command that helps a waiting task to start.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FreeingCommand {
+    /// What it does, for people.
+    pub what: String,
+    /// The command line.
+    pub command: String,
 }
 
 /// A task as `show` prints it.
@@ -354,6 +367,7 @@ impl Detail {
             limit_key: task.limit_key.clone(),
             cost: task.cost,
             held,
+            frees: Vec::new(),
         }
     }
 }

@@ -74,6 +74,9 @@ pub(crate) fn show(view: &Detail, now: Timestamp, looks: Looks) -> String {
         ("kind", Some(task.kind.clone())),
         ("state", Some(paint(task).on(&stands(task, now), looks))),
         ("throttled", view.held.as_ref().map(|held| held_by(held, now))),
+    ];
+    lines.extend(view.frees.iter().map(|frees| ("to free it", Some(frees.command.clone()))));
+    lines.extend([
         ("priority", Some(task.priority.to_string())),
         ("runs", Some(runs_of(task, runs))),
         ("crashes", (view.crashes > 0).then(|| view.crashes.to_string())),
@@ -81,7 +84,7 @@ pub(crate) fn show(view: &Detail, now: Timestamp, looks: Looks) -> String {
         ("created", Some(at(task.created_at))),
         ("first failure", view.first_failure.map(at)),
         ("last failure", view.last_failure.map(at)),
-    ];
+    ]);
     lines.extend(view.after.iter().map(|other| ("waits for", Some(other.clone()))));
     let running = runs.last().filter(|run| task.state == "running" && run.finished_at.is_none());
     lines.extend([

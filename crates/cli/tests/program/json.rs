@@ -25,7 +25,7 @@ const SUMMARY: [&str; 14] = [
     "ended_by",
     "error",
 ];
-const DETAIL: [&str; 19] = [
+const DETAIL: [&str; 20] = [
     "payload",
     "output",
     "steps",
@@ -45,6 +45,7 @@ const DETAIL: [&str; 19] = [
     "limit_key",
     "cost",
     "held",
+    "frees",
 ];
 /// The fields of a dead letter beyond those of every task.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];

@@ -77,5 +77,6 @@ mod top;
 mod traces;
 mod ulimits;
 mod up;
+mod why;
 mod workers;
 mod worktrees;

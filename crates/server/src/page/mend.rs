@@ -7,6 +7,11 @@ pub(super) fn buttons(advice: &str) -> Vec<ActionButton> {
     advice.match_indices("ostler ").filter_map(|(at, _)| button(&words(&advice[at..]))).collect()
 }
 
+/// The button that runs exactly this command, with this label.
+pub(super) fn labelled(label: &str, command: &str) -> Option<ActionButton> {
+    button(&words(command)).map(|button| button.labelled(label)).filter(|button| button.command() == command)
+}
+
 fn button(words: &[String]) -> Option<ActionButton> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_name =
@@ -50,6 +55,9 @@ fn button(words: &[String]) -> Option<ActionButton> {
         }
         ["ostler", "dead", "replay", "--matching", text] => {
             ActionButton::new("tasks.act", "Replay them", &[("s:action", "replay"), ("f:text", text)])
+        }
+        ["ostler", "retry", id] if is_name(id) => {
+            ActionButton::new("tasks.retry", "Retry it", &[("p:id", id)])
         }
         ["ostler", "dead", "replay", id] => ActionButton::new("dead.replay", "Replay it", &[("p:id", id)]),
         ["ostler", "db", "prune", ..] => ActionButton::new("prune", "Prune now", &[]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use maud::{Markup, html};
 use ostler_core::{TreeProcess, visible_lines};
 use ostler_ops::overview::Overview;
-use ostler_ops::tasks;
+use ostler_ops::{tasks, waiting};
 use ostler_store::views::{Liveness, Survey};
 use ostler_wire::system::WorkerView;
 use ostler_wire::task::{AttemptView, Detail, LeaseView, ShownTask};
@@ -34,7 +34,7 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
     let (view, detail) = (&found.view, &found.view.detail);
     let workers = seen.workers(page.now);
     let process = workers.iter().find(|worker| worker.task.as_deref() == Some(id.as_str()));
-    let others = why::others(call.store(), &found.record.after).await?;
+    let others = waiting::others(call.store(), &found.record.after).await?;
     let events = transcript::read(call.store(), task.id, transcript::after(&call)?).await?;
     let processes = match process.cloned() {
         Some(worker) => {

@@ -1,35 +1,21 @@
-//! "Why does it wait?": the state of a task in a sentence, with the next moment and the command that frees it. `throttle.rs` has what holds
+//! "Why does it wait?": the state of a task in a sentence, with the next moment and the commands that free it. `throttle.rs` has what holds
 //! back a whole queue or limit key.
 
 use maud::{Markup, html};
-use ostler_core::{CancelReason, FailReason, Readiness, State, Task, TaskId, Timestamp, Wait};
-use ostler_ops::jobs::pilot::APPROVALS;
-use ostler_store::Store;
+use ostler_core::{CancelReason, FailReason, Readiness, State, Task, Timestamp, Wait};
+use ostler_ops::waiting::{PoolWorkers, waits_for_approval};
 use ostler_store::jobs::job_of;
-use ostler_store::views::{Survey, TaskRef};
-use ostler_wire::task::Detail;
+use ostler_store::views::Survey;
+use ostler_wire::task::{Detail, FreeingCommand};
 
 use super::layout::PageContext;
 use super::overview::task_address;
 use super::parts::button::{ActionButton, command};
 use super::parts::state::badge;
 use super::parts::{counted, line, short, time};
-use super::throttle;
-use crate::answer::RequestError;
+use super::{mend, throttle};
 
-/// Tasks that it waits for and that are looked up.
-const MAX_OTHERS: usize = 5;
-
-/// The unfinished tasks that a task waits for, as far as they are shown.
-pub(super) async fn others(store: &dyn Store, after: &[TaskId]) -> Result<Vec<Task>, RequestError> {
-    let mut found = Vec::new();
-    for id in after.iter().take(MAX_OTHERS) {
-        found.extend(store.show(TaskRef::Id(*id)).await?.map(|found| found.task));
-    }
-    Ok(found)
-}
-
-/// The sentence, and what frees the task.
+/// The sentence, and the commands that free the task, which [`ostler_ops::waiting`] finds.
 pub(super) fn sentence(
     page: &PageContext,
     task: &Task,
@@ -38,20 +24,20 @@ pub(super) fn sentence(
     others: &[Task],
 ) -> Markup {
     let id = task.id.to_string();
-    let again = |label: &str| offer(page, &ActionButton::new("tasks.retry", label, &[("p:id", &id)]));
-    let approval = others.iter().any(|other| other.queue == APPROVALS);
+    let approval = waits_for_approval(others);
     // Buttons with these commands follow, for those who may press them.
     let by_command = |line: String| html! { @if !page.may_change() { p { (command(&line)) } } };
     html! {
         @match task.state {
             State::Queued { readiness, why, run_at } => {
                 @match (why, readiness) {
-                    (Wait::Dependency, _) => @if let Some(job) = job_of(&task.queue).filter(|_| approval) { (approve(page, &job.to_string())) } @else { (dependency(page, task, detail, others)) },
+                    (Wait::Dependency, _) => @if let Some(job) = job_of(&task.queue).filter(|_| approval) { (approval_of(page, &job.to_string())) } @else { (dependency(page, detail, others)) },
                     (_, Readiness::Ready) => @if detail.held.is_none() { (ready(task, why, survey)) },
                     (_, Readiness::Parked) => @if detail.held.is_none() { (parked(page, task, survey)) },
-                    (_, Readiness::Waiting) => (waiting(task, detail, why, run_at, &again)),
+                    (_, Readiness::Waiting) => (waiting(detail, why, run_at)),
                 }
                 @if let Some(held) = detail.held.as_ref().filter(|_| !approval) { (throttle::sentence(page, held, survey)) }
+                @for frees in &detail.frees { (free(page, frees)) }
             }
             State::Claimed { .. } => {
                 p { "A node has claimed it, and starts an attempt as soon as a worker is free. To see what the workers do: " (command("ostler workers")) }
@@ -91,64 +77,49 @@ pub(super) fn offer(page: &PageContext, button: &ActionButton) -> Markup {
     html! { @if page.may_change() { (button.show(page)) } @else { p { (command(&button.command())) } } }
 }
 
-/// It waits for a time.
-fn waiting(
-    task: &Task,
-    detail: &Detail,
-    why: Wait,
-    run_at: Timestamp,
-    again: &impl Fn(&str) -> Markup,
-) -> Markup {
-    let at = html! { (time::at(run_at.into())) };
+/// What frees the task: a button with its command, or the command alone.
+fn free(page: &PageContext, frees: &FreeingCommand) -> Markup {
     html! {
-        @match why {
-            Wait::Scheduled => { p { "It waits until it is due, at " (at) "." } (again("Run it now")) }
-            Wait::Retry => {
-                p { "Its last attempt failed" @if let Some(error) = &detail.summary.error { " (" (error.class) ": " (line(&error.message)) ")" } ". The next attempt may start at " (at) "." }
-                (again("Retry now"))
-            }
-            Wait::RateLimited => { p { "A service asked for a pause. It goes on at " (at) "." } (again("Retry now")) }
-            Wait::UsageLimit => { p { "The allowance of its account was used up. It goes on at " (at) "." } (again("Retry now")) }
-            Wait::Concurrency | Wait::BreakerOpen => p { "It waits (" (why.name().replace('_', " ")) "), and is looked at again at " (at) ". To see the limits: " (command(&format!("ostler queue show {}", super::command::word(&task.queue)))) },
-            Wait::New | Wait::Paused | Wait::Dependency | Wait::Budget | Wait::HandedBack | Wait::LeaseExpired | Wait::Replayed => {
-                p { "It goes on at " (at) " (" (why.name().replace('_', " ")) ")." } (again("Run it now"))
-            }
+        @match mend::labelled(&frees.what, &frees.command) {
+            Some(button) => (offer(page, &button)),
+            None => p { (frees.what) ": " (command(&frees.command)) },
         }
     }
 }
 
-fn approve(page: &PageContext, job: &str) -> Markup {
+/// It waits for a time.
+fn waiting(detail: &Detail, why: Wait, run_at: Timestamp) -> Markup {
+    let at = html! { (time::at(run_at.into())) };
     html! {
-        p { "It waits for the approval of the pilot of its " a href=(page.link(&format!("jobs/{job}"))) { "job" } "." }
-        (offer(page, &ActionButton::new("jobs.approve", "Approve the pilot", &[("p:job", job)])))
+        @match why {
+            Wait::Scheduled => p { "It waits until it is due, at " (at) "." },
+            Wait::Retry => p { "Its last attempt failed" @if let Some(error) = &detail.summary.error { " (" (error.class) ": " (line(&error.message)) ")" } ". The next attempt may start at " (at) "." },
+            Wait::RateLimited => p { "A service asked for a pause. It goes on at " (at) "." },
+            Wait::UsageLimit => p { "The allowance of its account was used up. It goes on at " (at) "." },
+            Wait::Concurrency | Wait::BreakerOpen => p { "It waits (" (why.name().replace('_', " ")) "), and is looked at again at " (at) "." },
+            Wait::New | Wait::Paused | Wait::Dependency | Wait::Budget | Wait::HandedBack | Wait::LeaseExpired | Wait::Replayed => p { "It goes on at " (at) " (" (why.name().replace('_', " ")) ")." },
+        }
     }
 }
 
-fn dependency(page: &PageContext, task: &Task, detail: &Detail, others: &[Task]) -> Markup {
+fn approval_of(page: &PageContext, job: &str) -> Markup {
+    html! { p { "It waits for the approval of the pilot of its " a href=(page.link(&format!("jobs/{job}"))) { "job" } "." } }
+}
+
+fn dependency(page: &PageContext, detail: &Detail, others: &[Task]) -> Markup {
     let rest = detail.after.len().saturating_sub(others.len());
     html! {
         @if others.is_empty() {
-            p { "It waits for another task. To see which: " (command(&format!("ostler show {}", task.id))) }
+            p { "It waits for another task." }
         } @else {
             p { "It waits for " (counted(detail.after.len(), "task")) " to complete:" }
             ul class="plain" {
                 @for other in others {
                     @let id = other.id.to_string();
-                    li { (badge(other.state.name().name())) " " a class="id" href=(page.link(&task_address(&id))) { (short(&id)) } " " (line(&other.kind)) " " (command(&after_command(other))) }
+                    li { (badge(other.state.name().name())) " " a class="id" href=(page.link(&task_address(&id))) { (short(&id)) } " " (line(&other.kind)) }
                 }
                 @if rest > 0 { li class="quiet" { "and " (rest) " more" } }
             }
-        }
-    }
-}
-
-/// What brings a task to its end that others wait for.
-fn after_command(other: &Task) -> String {
-    match other.state {
-        State::Failed { .. } => format!("ostler dead replay {}", other.id),
-        State::Cancelled { .. } => format!("ostler retry {}", other.id),
-        State::Queued { .. } | State::Claimed { .. } | State::Running { .. } | State::Completed { .. } => {
-            format!("ostler show {}", other.id)
         }
     }
 }
@@ -161,22 +132,14 @@ fn parked(page: &PageContext, task: &Task, survey: &Survey) -> Markup {
     html! {
         @if let Some(most) = most {
             p { "Of the limit key " strong { (key) } ", " (counted(most, "task")) " may run at once, and as many run. It starts when one of them ends: " a href=(page.link(&super::layout::with_query("tasks", &[("state", "running"), ("queue", &task.queue)]))) { "those that run" } "." }
-            p { "To let more run: " (command(&format!("ostler queue set {} --key-concurrency {}", super::command::word(&task.queue), most.saturating_mul(2).max(1)))) }
         } @else {
-            p { "It waits for its limit key " strong { (key) } ": it starts when a task of this key ends. To see the limits: " (command(&format!("ostler queue show {}", super::command::word(&task.queue)))) }
+            p { "It waits for its limit key " strong { (key) } ": it starts when a task of this key ends." }
         }
     }
 }
 
 fn ready(task: &Task, why: Wait, survey: &Survey) -> Markup {
-    let settings = survey.queues.iter().find(|queue| queue.name == task.queue).map(|queue| &queue.settings);
-    let pool = settings.and_then(|settings| settings.pool.as_deref()).unwrap_or(&task.queue);
-    let workers = survey.workers.iter().filter(|at| at.worker.pool == pool);
-    let (all, busy) =
-        workers.fold((0_u64, 0_u64), |(all, busy), at| (all + 1, busy + u64::from(at.worker.task.is_some())));
-    let served = all > 0
-        || settings.is_some_and(|settings| settings.pool.is_some())
-        || survey.nodes.iter().any(|node| node.settings.contains(&format!("\"{}\":", task.queue)));
+    let PoolWorkers { is_served, all, busy, .. } = PoolWorkers::of(survey, &task.queue);
     let lanes = survey.lanes.iter().filter(|lane| lane.queue == task.queue);
     let waiting: u64 = lanes.map(|lane| lane.counts.queued).sum();
     let came = match why {
@@ -195,12 +158,10 @@ fn ready(task: &Task, why: Wait, survey: &Survey) -> Markup {
         | Wait::UsageLimit => "",
     };
     html! {
-        @if served {
+        @if is_served {
             p { (came) "It is ready: the next free worker of the queue takes it. " @if waiting == 1 { "No other task of the queue waits." } @else { (waiting) " tasks of the queue wait, this one included." } @if all > 0 { " " (busy) " of " (counted(all, "worker")) " of its pool " @if busy == 1 { "is" } @else { "are" } " busy." } }
-            @if all > 0 && busy >= all { p { "For more workers: " (command(&format!("ostler resize {} {all} {}", super::command::word(pool), all * 2))) } }
-            @else { p { "If it is not taken, this finds out why: " (command("ostler doctor")) } }
         } @else {
-            p { (came) strong { "No running node serves the queue " (line(&task.queue)) "." } " It starts when a node with a pool for it is up: " (command("ostler up")) }
+            p { (came) strong { "No running node serves the queue " (line(&task.queue)) "." } " It starts when a node with a pool for it is up." }
         }
     }
 }

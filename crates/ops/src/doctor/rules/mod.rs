@@ -85,7 +85,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// A name quoted as one word of a command line.
-fn word(name: &str) -> String {
+pub(crate) fn word(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(plain) {
         name.to_owned()

@@ -29,6 +29,11 @@ impl ActionButton {
         Self { operation: row(operation), label: label.to_owned(), fields: FormFields(fields) }
     }
 
+    /// The same with another label.
+    pub(in crate::page) fn labelled(self, label: &str) -> Self {
+        Self { label: label.to_owned(), ..self }
+    }
+
     pub(in crate::page) fn command(&self) -> String {
         command_line(self.operation, &self.fields)
     }
