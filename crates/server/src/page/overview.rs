@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use ostler_core::Timestamp;
 use ostler_ops::accounts;
 use ostler_ops::overview::{self, JobQueues, Overview};
+use ostler_store::views::Survey;
 use ostler_wire::account::AccountView;
 use ostler_wire::limits::{BreakerView, QueueView, ThrottleView};
 use ostler_wire::system::{FindingView, Severity, StatsView};
@@ -33,7 +34,7 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         (doctor(&page, &findings))
         (counts(&page, &stats))
         (queue_table(&page, &seen, &queues, &pulses, since))
-        (throttles(&page, &stats.held))
+        (throttles(&page, &seen.survey, &stats.held))
         (breaker_table(&page, &breakers))
         (account_table(&page, &accounts))
         (budgets(&queues))
@@ -192,7 +193,7 @@ fn limits(page: &PageContext, queue: &str) -> Markup {
     fold(page, &format!("limits-{queue}"), "Limits", &set, &inputs)
 }
 
-fn throttles(page: &PageContext, held: &[ThrottleView]) -> Markup {
+fn throttles(page: &PageContext, survey: &Survey, held: &[ThrottleView]) -> Markup {
     html! {
         @if !held.is_empty() {
             section id="throttles" {
@@ -207,7 +208,7 @@ fn throttles(page: &PageContext, held: &[ThrottleView]) -> Markup {
                                 td data-label="Limit key" { @if one.key.is_some() { (line(key)) } @else { span class="quiet" { "all" } } }
                                 td data-label="Waits for" { (badge(one.waits_for)) }
                                 td data-label="Until" { @match one.until { Some(until) => (time::at(until)), None => span class="quiet" { "ended by hand, or when work ends" } } }
-                                td { (menu(page, &format!("held-{}-{key}", one.queue), &release(one))) }
+                                td { (menu(page, &format!("held-{}-{key}", one.queue), &release(survey, one))) }
                             }
                         }
                     }
@@ -217,14 +218,21 @@ fn throttles(page: &PageContext, held: &[ThrottleView]) -> Markup {
     }
 }
 
-/// What ends a throttle.
-pub(super) fn release(held: &ThrottleView) -> Vec<ActionButton> {
+/// What ends a throttle. A rate that is reached has no hold to end.
+fn release(survey: &Survey, held: &ThrottleView) -> Vec<ActionButton> {
     let mut fields = vec![("p:queue", held.queue.as_str())];
     fields.extend(held.key.as_deref().map(|key| ("s:key", key)));
+    let is_held = match &held.key {
+        None => survey.queues.iter().any(|queue| queue.name == held.queue && queue.held_until.is_some()),
+        Some(key) => {
+            let mut keys = survey.keys.iter().filter(|known| known.queue == held.queue && known.key == *key);
+            keys.any(|known| known.held_until.is_some())
+        }
+    };
     match held.waits_for {
         "paused" => vec![ActionButton::new("queues.resume", "Resume the queue", &fields[..1])],
         "breaker_open" => vec![ActionButton::new("breakers.reset", "Reset the breaker", &fields)],
-        "rate_limited" => vec![ActionButton::new("queues.release", "End the hold", &fields)],
+        "rate_limited" if is_held => vec![ActionButton::new("queues.release", "End the hold", &fields)],
         _ => Vec::new(),
     }
 }

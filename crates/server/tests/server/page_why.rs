@@ -77,12 +77,15 @@ fn text(page: &str) -> String {
         .replace("&gt;", ">")
 }
 
-/// The first part of the page of a task: why it is where it is.
-async fn why(world: &World, id: &str, token: &str) -> String {
+async fn page(world: &World, path: &str, token: &str) -> String {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("accept", "text/html")];
-    let page = world.client().await.ask("GET", &format!("/tasks/{id}"), &headers, "").await;
-    let page = page.is(200).body.clone();
+    world.client().await.ask("GET", path, &headers, "").await.is(200).body.clone()
+}
+
+/// The first part of the page of a task: why it is where it is.
+async fn why(world: &World, id: &str, token: &str) -> String {
+    let page = page(world, &format!("/tasks/{id}"), token).await;
     let (_, rest) = page.split_once("<section id=\"why\"").expect("why");
     text(rest.split("<dl id=\"facts\"").next().expect("a part"))
 }
@@ -214,6 +217,8 @@ async fn commands_that_raise_a_limit_free_the_task(world: World) {
         assert!(claim(&world, node, queue).await.is_empty(), "{queue}: the second one waits");
         let found = why(&world, &id, READ).await;
         assert!(found.contains(sentence), "{found}");
+        let overview = page(&world, "/", FULL).await;
+        assert!(!overview.contains("ostler queue release"), "there is no hold to end: {overview}");
         let body = settings(&found, queue);
         world.ask("PUT", &format!("/api/v1/queues/{queue}"), &body).await.is(200);
         let second = claim(&world, node, queue).await;
