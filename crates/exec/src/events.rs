@@ -4,9 +4,11 @@
 //! conversation does: its sender waits for room, and nothing of it is lost. Most attempts send no events, so a sender and
 //! a receiver cost little until the first one.
 //!
-//! In a pool with secrets, `events/redaction.rs` replaces their values before an event is in the buffer.
+//! In a pool with secrets, `events/redaction.rs` replaces their values before an event is in the buffer. `events/tap.rs` copies a
+//! conversation for the handler that asked for it.
 
 mod redaction;
+mod tap;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::{EventBody, EventKind, Loss, cut};
 use redaction::{Admitted, EventRedaction};
+pub(crate) use tap::EventTap;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -41,12 +44,16 @@ pub const MAX_STDOUT_PIECES: usize = 2_048;
 #[must_use]
 pub fn event_channel() -> (EventSender, EventReceiver) {
     let shared = Arc::<Shared>::default();
-    (EventSender(Arc::new(SenderCount(Arc::clone(&shared)))), EventReceiver(shared))
+    let count = Arc::new(SenderCount(Arc::clone(&shared)));
+    (EventSender { count, tap: None }, EventReceiver(shared))
 }
 
 /// The sending half.
 #[derive(Clone, Debug)]
-pub struct EventSender(Arc<SenderCount>);
+pub struct EventSender {
+    count: Arc<SenderCount>,
+    tap: Option<Arc<EventTap>>,
+}
 
 /// The receiving half.
 #[derive(Debug)]
@@ -232,14 +239,23 @@ fn bounded(mut body: EventBody) -> EventBody {
 impl EventSender {
     /// Replaces the values of these secrets in all events from now on.
     pub(crate) fn redact(&self, secrets: &Secrets) {
-        self.0.0.lock().redaction = EventRedaction::new(secrets).map(Box::new);
+        self.shared().lock().redaction = EventRedaction::new(secrets).map(Box::new);
+    }
+
+    /// The same, with a copy of the conversation that is sent for this tap. A reader of the copy that is slow holds the sender back.
+    pub(crate) fn tapped(&self, tap: EventTap) -> Self {
+        Self { count: Arc::clone(&self.count), tap: Some(Arc::new(tap)) }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.count.0
     }
 
     /// Sends a log line, progress, a warning, a file or a piece of output. Never waits: over their bounds, they are left out and
     /// marked. A conversation must not be sent like this: see [`send`](Self::send).
     pub fn say(&self, body: EventBody) {
         let kind = body.kind();
-        let shared = &self.0.0;
+        let shared = self.shared();
         let mut buffer = shared.lock();
         if buffer.closed {
             return;
@@ -299,21 +315,31 @@ impl EventSender {
     /// Sends an event that must not be lost: waits while the buffer is full, so that a store that is slower than the source
     /// slows it down.
     pub async fn send(&self, body: EventBody) -> Sent {
-        self.put(body, None).await
+        self.put_and_copy(body, None).await
     }
 
     /// Sends an event, and waits until it is stored. For what must be known before the work goes on, such as the id of a session.
     pub async fn store(&self, body: EventBody) -> Sent {
         let (stored, is_stored) = oneshot::channel();
-        if self.put(body, Some(stored)).await == Sent::Closed {
+        if self.put_and_copy(body, Some(stored)).await == Sent::Closed {
             return Sent::Closed;
         }
         // Dropped without an answer: it will not be stored.
         is_stored.await.map_or(Sent::Closed, |()| Sent::Yes)
     }
 
+    /// The copy comes second: what a tap has is in the buffer.
+    async fn put_and_copy(&self, body: EventBody, stored: Option<oneshot::Sender<()>>) -> Sent {
+        let copied = self.tap.as_deref().and_then(|tap| Some((tap, tap.copy(&body)?)));
+        let sent = self.put(body, stored).await;
+        if let (Sent::Yes, Some((tap, copy))) = (sent, copied) {
+            tap.send(copy).await;
+        }
+        sent
+    }
+
     async fn put(&self, body: EventBody, stored: Option<oneshot::Sender<()>>) -> Sent {
-        let shared = &self.0.0;
+        let shared = self.shared();
         loop {
             let room = shared.room.notified();
             let mut room = std::pin::pin!(room);

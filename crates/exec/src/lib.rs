@@ -51,8 +51,8 @@ pub use events::{
 pub use files::file_event;
 pub use gateway::{
     AttemptGateway, Gateway, GatewayAnswer, GatewayQuery, GatewaySession, MAX_INPUT_BYTES, MAX_OPEN_QUERIES,
-    MAX_QUERIES, MAX_SESSIONS, NewSession, PoolGateway, QueryEnd, SessionOrigin, SessionQuery,
-    SessionRequest,
+    MAX_QUERIES, MAX_SESSIONS, MAX_STREAMS, NewSession, PoolGateway, QueryEnd, QueryStream, SessionOrigin,
+    SessionQuery, SessionRequest,
 };
 pub use inline::Inline;
 pub use liveness::LivenessHolder;

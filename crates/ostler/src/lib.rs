@@ -107,8 +107,8 @@ pub use ostler_core::{
 };
 pub use ostler_exec::{
     AttemptGateway, BadThreadPolicy, CallBreaker, ChildTask, Choice, Classed, Context, DrainEnd,
-    GatewayAnswer, GatewayQuery, GatewaySession, Runtimes, SessionRequest, SettingSource, TaskError,
-    TaskInfo, ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError,
+    GatewayAnswer, GatewayQuery, GatewaySession, QueryStream, Runtimes, SessionRequest, SettingSource,
+    TaskError, TaskInfo, ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError,
 };
 pub use ostler_ops::jobs::JobTotals;
 pub use ostler_ops::jobs::pilot::PilotResult;

@@ -7,9 +7,10 @@ use ostler_core::{ErrorClass, EventBody, Failure};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, RwLock, Semaphore};
 use tokio::time::Instant;
 
+use super::stream::{QueryStream, Streams};
 use super::{
     Gateway, GatewayAnswer, GatewayQuery, NewSession, QueryEnd, SessionOrigin, SessionQuery, SessionRequest,
 };
@@ -29,9 +30,17 @@ pub const MAX_INPUT_BYTES: usize = 8 << 20;
 /// Digits of an input's digest in the name of its step.
 const DIGEST_DIGITS: usize = 12;
 
-/// The gateway of an attempt's pool. Clones share its numbers and its bounds.
+/// The gateway of an attempt's pool. Clones share its numbers and its bounds. Queries that are under way end with the last of them.
 #[derive(Clone, Debug)]
-pub struct AttemptGateway(Arc<Desk>);
+pub struct AttemptGateway(Arc<Visit>);
+
+/// What a handler holds: its streams end with it.
+#[derive(Debug)]
+pub(super) struct Visit {
+    desk: Arc<Desk>,
+    /// Queries that stream.
+    pub(super) streams: Streams,
+}
 
 #[derive(Debug)]
 struct Desk {
@@ -46,17 +55,28 @@ struct Desk {
 /// A session, in which queries see what was said before.
 #[derive(Debug)]
 pub struct GatewaySession {
-    desk: Arc<Desk>,
+    visit: Arc<Visit>,
     number: u32,
-    request: SessionRequest,
-    state: Mutex<SessionState>,
+    request: Arc<SessionRequest>,
+    /// Can be read while a query runs.
+    id: Arc<RwLock<String>>,
+    state: Arc<Mutex<SessionState>>,
 }
 
 #[derive(Debug)]
 struct SessionState {
-    id: String,
     origin: SessionOrigin,
     queries: u32,
+}
+
+/// A query whose turn has come: no other one of its session runs.
+struct SessionTurn {
+    desk: Arc<Desk>,
+    id: Arc<RwLock<String>>,
+    state: OwnedMutexGuard<SessionState>,
+    request: Arc<SessionRequest>,
+    number: (u32, u32),
+    query: GatewayQuery,
 }
 
 /// A session, as its step has it.
@@ -77,14 +97,15 @@ impl AttemptGateway {
     /// The view of this attempt.
     #[must_use]
     pub fn new(gateway: Arc<dyn Gateway>, work: &Work, control: &Control) -> Self {
-        Self(Arc::new(Desk {
+        let desk = Arc::new(Desk {
             gateway,
             until: Instant::now() + work.timeout,
             work: work.clone(),
             control: control.clone(),
             sessions: AtomicU32::new(0),
             open: Semaphore::new(MAX_OPEN_QUERIES),
-        }))
+        });
+        Self(Arc::new(Visit { desk, streams: Streams::default() }))
     }
 
     /// Creates a session. Its id is durable when this returns. In a repeated attempt it is the session that the earlier one
@@ -93,7 +114,7 @@ impl AttemptGateway {
     /// # Errors
     /// When there is none, with the class of the cause: a gateway that cannot be reached is transient.
     pub async fn create_session(&self, request: SessionRequest) -> Result<GatewaySession, TaskError> {
-        let desk = &self.0;
+        let desk = &self.0.desk;
         let number = desk.next_session()?;
         // Of another gateway, it would not be known there.
         let step = format!("gateway session {number}: {}", desk.gateway.name());
@@ -110,8 +131,7 @@ impl AttemptGateway {
             }
         };
         desk.has_session(&id).await?;
-        let state = Mutex::new(SessionState { id, origin, queries: 0 });
-        Ok(GatewaySession { desk: Arc::clone(desk), number, request, state })
+        Ok(self.session(number, request, id, origin))
     }
 
     /// Goes on in a session that another task has created.
@@ -123,11 +143,26 @@ impl AttemptGateway {
         id: impl Into<String>,
         request: SessionRequest,
     ) -> Result<GatewaySession, TaskError> {
-        let (desk, id) = (&self.0, id.into());
+        let (desk, id) = (&self.0.desk, id.into());
         let number = desk.next_session()?;
         desk.has_session(&id).await?;
-        let state = Mutex::new(SessionState { id, origin: SessionOrigin::Earlier, queries: 0 });
-        Ok(GatewaySession { desk: Arc::clone(desk), number, request, state })
+        Ok(self.session(number, request, id, SessionOrigin::Earlier))
+    }
+
+    fn session(
+        &self,
+        number: u32,
+        request: SessionRequest,
+        id: String,
+        origin: SessionOrigin,
+    ) -> GatewaySession {
+        GatewaySession {
+            visit: Arc::clone(&self.0),
+            number,
+            request: Arc::new(request),
+            id: Arc::new(RwLock::new(id)),
+            state: Arc::new(Mutex::new(SessionState { origin, queries: 0 })),
+        }
     }
 }
 
@@ -140,7 +175,7 @@ impl GatewaySession {
 
     /// The id by which the gateway knows the session.
     pub async fn id(&self) -> String {
-        self.state.lock().await.id.clone()
+        self.id.read().await.clone()
     }
 
     /// Asks, and waits for the answer. What the agent says and does meanwhile is in the attempt's transcript, and what it costs in
@@ -150,7 +185,40 @@ impl GatewaySession {
     /// # Errors
     /// When there is no answer, with the class of the cause. An error that the handler returns ends the attempt with that class.
     pub async fn run_query(&self, query: impl Into<GatewayQuery>) -> Result<GatewayAnswer, TaskError> {
-        let (query, desk) = (query.into(), &*self.desk);
+        let turn = self.turn(query.into()).await?;
+        let control = turn.desk.control.clone();
+        turn.answer(&control).await
+    }
+
+    /// Asks, and hands over what the agent says and does as it arrives, and then the answer. It returns when the turn of the query has
+    /// come: queries of one session run one after the other. Otherwise it is like [`run_query`](Self::run_query).
+    ///
+    /// ```
+    /// # use ostler_core::EventBody;
+    /// # use ostler_exec::{Context, SessionRequest, TaskError};
+    /// async fn handle(prompt: String, ctx: Context) -> Result<String, TaskError> {
+    ///     let session = ctx.gateway()?.create_session(SessionRequest::default()).await?;
+    ///     let mut stream = session.stream(prompt).await?;
+    ///     while let Some(event) = stream.next().await? {
+    ///         if let EventBody::ToolCall { tool, .. } = event {
+    ///             ctx.log(format!("it uses {tool}"));
+    ///         }
+    ///     }
+    ///     Ok(stream.answer().await?.text())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// When the query cannot begin.
+    pub async fn stream(&self, query: impl Into<GatewayQuery>) -> Result<QueryStream, TaskError> {
+        let turn = self.turn(query.into()).await?;
+        let Desk { control, until, .. } = &*turn.desk;
+        let (control, until) = (control.clone(), *until);
+        QueryStream::begin(&self.visit, &control, until, |control| async move { turn.answer(&control).await })
+    }
+
+    /// Waits for the turn of a query.
+    async fn turn(&self, query: GatewayQuery) -> Result<SessionTurn, TaskError> {
         if query.input.trim().is_empty() {
             return Err(TaskError::permanent("the input of a query is empty"));
         }
@@ -159,33 +227,47 @@ impl GatewaySession {
             let message = format!("the input of a query has {bytes} bytes; the limit is {MAX_INPUT_BYTES}");
             return Err(TaskError::permanent(message));
         }
-        let mut state = self.state.lock().await;
+        let mut state = Arc::clone(&self.state).lock_owned().await;
         state.queries += 1;
         if state.queries > MAX_QUERIES {
             return Err(TaskError::permanent(format!("a session has at most {MAX_QUERIES} queries")));
         }
         let number = (self.number, state.queries);
+        let (desk, request) = (Arc::clone(&self.visit.desk), Arc::clone(&self.request));
+        Ok(SessionTurn { desk, id: Arc::clone(&self.id), state, request, number, query })
+    }
+}
+
+impl SessionTurn {
+    /// The answer: what an earlier attempt got, or what the gateway says now.
+    async fn answer(self, control: &Control) -> Result<GatewayAnswer, TaskError> {
+        let Self { desk, id, mut state, request, number, query } = self;
         let step = format!("gateway query {}.{} {}", number.0, number.1, digest(&query));
         if let Some(kept) = desk.kept::<KeptAnswer>(&step).await? {
             desk.note(format!("query {}.{} was answered in an earlier attempt", number.0, number.1)).await;
             return Ok(GatewayAnswer { output: kept.output, session: kept.session });
         }
-        let Ok(_turn) = desk.open.acquire().await else { unreachable!("it is never closed") };
-        let output = match desk.asked(&state, number, &self.request, &query).await {
+        let _place = tokio::select! {
+            biased;
+            () = control.cancel.cancelled() => return Err(failed(QueryEnd::Cancelled)),
+            place = desk.open.acquire() => place,
+        };
+        let mut session = id.read().await.clone();
+        let output = match desk.asked((&session, state.origin), number, &request, &query, control).await {
             Err(QueryEnd::UnknownSession) if state.origin == SessionOrigin::Earlier => {
-                desk.note(format!("the gateway does not know the session {}: a new one begins", state.id))
-                    .await;
-                state.id = desk.created(self.number, &self.request).await.map_err(failed)?;
+                desk.note(format!("the gateway does not know the session {session}: a new one begins")).await;
+                session = desk.created(number.0, &request).await.map_err(failed)?;
+                id.write().await.clone_from(&session);
                 state.origin = SessionOrigin::New;
-                desk.has_session(&state.id).await?;
-                desk.asked(&state, number, &self.request, &query).await
+                desk.has_session(&session).await?;
+                desk.asked((&session, state.origin), number, &request, &query, control).await
             }
             other => other,
         };
         let output = output.map_err(failed)?;
         serde_json::from_str::<IgnoredAny>(&output)
             .map_err(|error| TaskError::transient(format!("the gateway's answer is not JSON: {error}")))?;
-        let kept = KeptAnswer { session: state.id.clone(), output };
+        let kept = KeptAnswer { session, output };
         match desk.keep(&step, &kept).await {
             Ok(()) => {}
             // The answer was paid for, and counts: only a repeated attempt has to ask again.
@@ -225,21 +307,22 @@ impl Desk {
 
     async fn asked(
         &self,
-        state: &SessionState,
+        (session, origin): (&str, SessionOrigin),
         number: (u32, u32),
         request: &SessionRequest,
         query: &GatewayQuery,
+        control: &Control,
     ) -> Result<String, QueryEnd> {
         let timeout = self.until.saturating_duration_since(Instant::now());
         let work = Work { timeout, ..self.work.clone() };
         let asked = SessionQuery {
-            session: &state.id,
-            origin: state.origin,
+            session,
+            origin,
             workspace: self.workspace(request),
             number,
             query,
             work: &work,
-            control: &self.control,
+            control,
         };
         // It stops by itself when it is cancelled, so that an agent can be asked to.
         self.gateway.run_query(asked).await
@@ -309,90 +392,4 @@ fn digest(query: &GatewayQuery) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::time::Duration;
-
-    use async_trait::async_trait;
-    use ostler_core::{Id, TaskId, WorkerId};
-
-    use super::*;
-    use crate::events::event_channel;
-
-    /// Answers with the number of queries that run at that moment.
-    #[derive(Debug, Default)]
-    struct Counting {
-        open: AtomicUsize,
-        most: AtomicUsize,
-    }
-
-    #[async_trait]
-    impl Gateway for Counting {
-        fn name(&self) -> String {
-            "counting".to_owned()
-        }
-
-        async fn create_session(&self, asked: NewSession<'_>) -> Result<String, QueryEnd> {
-            Ok(format!("{}-{}", asked.user_id, asked.number))
-        }
-
-        async fn run_query(&self, asked: SessionQuery<'_>) -> Result<String, QueryEnd> {
-            let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(open, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            self.open.fetch_sub(1, Ordering::SeqCst);
-            Ok(format!("\"{}.{}\"", asked.number.0, asked.number.1))
-        }
-    }
-
-    fn attempt() -> (AttemptGateway, Arc<Counting>) {
-        let (sender, receiver) = event_channel();
-        tokio::spawn(async move {
-            let mut batch = Vec::new();
-            while receiver.recv_many(&mut batch, 100).await > 0 {
-                batch.drain(..).for_each(|queued| queued.receipt.stored());
-            }
-        });
-        let work = Work {
-            task: TaskId(Id::from_bits(1)),
-            token: 1,
-            worker: WorkerId(Id::from_bits(2)),
-            attempt: 1,
-            queue: "runs".into(),
-            kind: "run".into(),
-            payload: "null".into(),
-            timeout: Duration::from_secs(60),
-            grace: Duration::from_secs(1),
-            folder: None,
-            traceparent: None,
-        };
-        let counting = Arc::<Counting>::default();
-        let gateway = Arc::clone(&counting) as Arc<dyn Gateway>;
-        (AttemptGateway::new(gateway, &work, &Control::new(sender)), counting)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn queries_of_an_attempt_are_bounded_and_those_of_a_session_come_one_by_one() {
-        let (gateway, counting) = attempt();
-        let mut sessions = Vec::new();
-        for _ in 0..MAX_OPEN_QUERIES + 2 {
-            sessions
-                .push(Arc::new(gateway.create_session(SessionRequest::default()).await.expect("a session")));
-        }
-        let usual = format!("worker_{}-1", TaskId(Id::from_bits(1)));
-        assert_eq!(sessions[0].id().await, usual, "the user, unless another is given");
-        let ask = |session: &Arc<GatewaySession>| {
-            let session = Arc::clone(session);
-            tokio::spawn(async move { session.run_query("x").await.expect("an answer").text() })
-        };
-        let running: Vec<_> = sessions.iter().map(ask).collect();
-        for (at, running) in running.into_iter().enumerate() {
-            assert_eq!(running.await.expect("it ends"), format!("{}.1", at + 1));
-        }
-        assert_eq!(counting.most.swap(0, Ordering::SeqCst), MAX_OPEN_QUERIES);
-        let (second, third) = (ask(&sessions[0]), ask(&sessions[0]));
-        let both = [second.await.expect("it ends"), third.await.expect("it ends")];
-        assert!(both.contains(&"1.2".to_owned()) && both.contains(&"1.3".to_owned()), "{both:?}");
-        assert_eq!(counting.most.load(Ordering::SeqCst), 1);
-    }
-}
+mod tests;

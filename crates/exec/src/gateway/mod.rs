@@ -3,11 +3,14 @@
 //! - [`Gateway`]: what an implementation does, whatever is behind it: an agent that this node runs, or a server elsewhere.
 //! - [`AttemptGateway`] and [`GatewaySession`]: a handler's view. They number sessions and queries, keep what was answered, and
 //!   bound what one attempt may ask. `crates/agent/src/gateway` has the implementations.
+//! - [`QueryStream`]: a query whose events a handler sees as they arrive. Its implementation knows nothing of it: the sender of events that
+//!   it gets makes copies.
 //!
 //! Sessions and answers are steps of the task. A repeated attempt gets the sessions of the earlier one in the order in which it
 //! creates them, and the answers that are stored; only what was not answered is asked again, in the same session.
 
 mod attempt;
+mod stream;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ use crate::contract::{Control, Work};
 pub use attempt::{
     AttemptGateway, GatewaySession, MAX_INPUT_BYTES, MAX_OPEN_QUERIES, MAX_QUERIES, MAX_SESSIONS,
 };
+pub use stream::{MAX_STREAMS, QueryStream};
 
 /// Runs queries in sessions. Events of a query go to the attempt's transcript as they arrive, and its usage to the attempt's cost.
 #[async_trait]
