@@ -65,6 +65,8 @@ export interface TestOptions {
   tasks?: TaskInfo[];
   /** The answers of the gateway, one after the other; an error of this module is thrown. */
   answers?: unknown[];
+  /** The events of its streams, one list for each, such as `{ type: "message", text: "…" }`. */
+  events?: { type: string; [name: string]: unknown }[][];
 }
 
 /** What a handler did in `worker.test`, as a node would have recorded it. */
@@ -82,6 +84,8 @@ export interface Tested {
   submitted: ({ kind: string; payload: any } & SubmitOptions)[];
   /** What was asked of the gateway. */
   queries: { session: number; input: string; options?: Record<string, any> }[];
+  /** Streams that were left early, by their numbers from 1. */
+  dropped: number[];
 }
 
 export interface SubmitOptions {
@@ -149,8 +153,33 @@ export interface GatewaySession {
    * options win over the settings of the gateway. Rejects with a `TaskError` of the class of the cause: one that is not caught ends the
    * attempt with that class.
    */
-  runQuery(input: string, options?: { maxIterations?: number; model?: string; [name: string]: unknown }): Promise<QueryResult>;
+  runQuery(input: string, options?: QueryOptions): Promise<QueryResult>;
+  /**
+   * Asks, and yields what the agent says and does as it arrives; the last item is the answer, of the type `"result"`. It is asked when the
+   * first item is. A loop that is left early gives the query up. While nothing is read, the agent waits. Throws like `runQuery`, after the
+   * events that came before. A query that was answered in an earlier attempt has no events.
+   */
+  stream(input: string, options?: QueryOptions): AsyncGenerator<QueryEvent | ({ type: "result" } & QueryResult), void, undefined>;
 }
+
+export interface QueryOptions {
+  maxIterations?: number;
+  model?: string;
+  [name: string]: unknown;
+}
+
+/** What an agent says or does during a query. */
+export type QueryEvent =
+  | { type: "message"; role: Role; text: string }
+  | { type: "thinking"; text: string }
+  /** `call` joins the call of a tool and its result. */
+  | { type: "tool_call"; call: string; tool: string; input: any }
+  | { type: "tool_result"; call: string; tool?: string; output: string; error: boolean }
+  /** What was spent since the last such event. The attempt counts it by itself. */
+  | { type: "usage"; usage: Usage }
+  /** What it does beside the conversation, such as a new try. */
+  | { type: "status"; text: string }
+  | { type: "warning"; text: string };
 
 export interface QueryResult {
   /** A text, or the value that a schema asked for. */

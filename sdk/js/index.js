@@ -323,13 +323,45 @@ class GatewaySession {
     this.id = id;
   }
 
-  async runQuery(input, { maxIterations, ...options } = {}) {
+  async runQuery(input, options) {
+    return this.#result(await this.#attempt.gateway(this.#call("run_query", input, options)));
+  }
+
+  async *stream(input, options) {
+    const attempt = this.#attempt;
+    const { query } = await attempt.gateway(this.#call("stream_query", input, options));
+    let isOver = false;
+    try {
+      while (!isOver) {
+        const answer = await attempt.gateway({ gateway: "next_events", query });
+        for (const event of answer.events ?? []) yield eventOf(event);
+        if (answer.events) continue;
+        isOver = true;
+        yield { type: "result", ...this.#result(answer) };
+      }
+    } finally {
+      // A loop that was left early, or an error.
+      if (!isOver) attempt.dropQuery(query);
+    }
+  }
+
+  #call(gateway, input, { maxIterations, ...options } = {}) {
     const given = maxIterations === undefined ? options : { max_iterations: maxIterations, ...options };
-    const call = { gateway: "run_query", session: this.#number, input: textOf(input), options: given };
-    const { output, id } = await this.#attempt.gateway(call);
+    return { gateway, session: this.#number, input: textOf(input), options: given };
+  }
+
+  #result({ output, id }) {
     this.id = id;
     return { output, text: typeof output === "string" ? output : encode(output), sessionId: id };
   }
+}
+
+// An event of a query, as `index.d.ts` has it.
+function eventOf({ type, ...fields }) {
+  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
+  if (type !== "usage") return { type, ...given };
+  const camel = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+  return { type, usage: Object.fromEntries(Object.entries(given).map(([name, value]) => [camel(name), value])) };
 }
 
 // The error for one of the gateway. Those without a class of their own here have its name.
@@ -455,6 +487,12 @@ class Attempt {
     return answer;
   }
 
+  // Gives a query up. Nothing waits for the answer.
+  dropQuery(query) {
+    this.#requests += 1;
+    this.say("call", { request: this.#requests, call: { gateway: "drop_query", query } });
+  }
+
   // Sends a frame, and returns the node's answer.
   async ask(key, what, type, fields) {
     this.abort.signal.throwIfAborted();
@@ -563,11 +601,11 @@ class Worker {
     return node.ended;
   }
 
-  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal, tasks = [], answers } = {}) {
-    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [], conversation: [], submitted: [], queries: [] };
+  async test(kind, payload = null, { steps = {}, attempt = 1, timeoutMs, folder, signal, tasks = [], answers, events = [] } = {}) {
+    const tested = { output: null, steps, progress: [], logs: [], files: [], warnings: [], conversation: [], submitted: [], queries: [], dropped: [] };
     // As from a node: a JSON copy, not the objects of the test.
     const given = JSON.parse(encode({ payload, steps }));
-    const memory = new Memory(tested, tasks, answers);
+    const memory = new Memory(tested, tasks, answers, events);
     const tried = new Attempt(memory, { id: "test", token: 1, kind, attempt, timeout_ms: timeoutMs, folder, ...given });
     memory.attempt = tried;
     const cancel = () => tried.hear({ type: "cancel", reason: "the test" });
@@ -775,21 +813,39 @@ class Memory {
   #tested;
   #tasks;
   #answers;
+  #events;
   #sessions = 0;
+  // The queries that stream: what their next events are, and their answer.
+  #streams = [];
 
-  constructor(tested, tasks, answers) {
+  constructor(tested, tasks, answers, events) {
     this.#tested = tested;
     this.#tasks = tasks;
     this.gateway = answers !== undefined;
     this.#answers = [...(answers ?? [])];
+    this.#events = [...events];
   }
 
-  #answered({ gateway, session, input, options, id }) {
-    if (gateway !== "run_query") {
+  #answered({ gateway, session, input, options, id, query }) {
+    if (gateway === "create_session" || gateway === "resume_session") {
       this.#sessions += 1;
       return { session: this.#sessions, id: id ?? `test-session-${this.#sessions}` };
     }
+    if (gateway === "drop_query") {
+      this.#tested.dropped.push(query);
+      return {};
+    }
+    if (gateway === "next_events") {
+      const { events, answer } = this.#streams[query - 1];
+      return events.length > 0 ? { events: [events.shift()] } : answer;
+    }
     this.#tested.queries.push({ session, input, options });
+    const answer = this.#answer(session);
+    if (gateway === "run_query") return answer;
+    return { query: this.#streams.push({ events: [...(this.#events.shift() ?? [])], answer }) };
+  }
+
+  #answer(session) {
     const answer = this.#answers.length > 0 ? this.#answers.shift() : new Permanent("the test has no more answers");
     if (answer instanceof TaskError) {
       return { error: { class: answer.constructor.className, message: answer.message, retry_after_ms: answer.retryAfterMs } };

@@ -1,5 +1,5 @@
-//! Runs through a gateway: a handler of one's own with work before and after two queries in one session, and a run that is queued under
-//! an id of the caller's own, in a folder, with a bound on its iterations.
+//! Runs through a gateway: a handler of one's own with work before and after two queries in one session, which sees what is said in the first
+//! one as it is said, and a run that is queued under an id of the caller's own, in a folder, with a bound on its iterations.
 //!
 //! `gateway_runs FOLDER` asks a command of this machine, which stands in for an agent. `gateway_runs FOLDER http://127.0.0.1:8900` asks a
 //! server, such as `examples/gateway.py`. For the real claude, take `Dialect::Claude`, and no command.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ostler::agent::{AgentPolicy, Dialect, GatewayPolicy, GatewaySettings};
 use ostler::process::SupervisorProgram;
-use ostler::{Context, GatewayQuery, Overrides, Pool, SessionRequest, TaskError};
+use ostler::{Context, EventBody, GatewayQuery, Overrides, Pool, SessionRequest, TaskError};
 use serde::{Deserialize, Serialize};
 
 /// The payload of a run.
@@ -37,7 +37,16 @@ async fn handle(run: RunPayload, ctx: Context) -> Result<RunReport, TaskError> {
         Some(most) => prepared.with("max_iterations", most),
         None => prepared,
     };
-    let plan = session.run_query(prepared).await?.text();
+    // What the agent says and does is in the transcript in any case.
+    let mut stream = session.stream(prepared).await?;
+    while let Some(event) = stream.next().await? {
+        if let EventBody::Message { text, .. } = event {
+            ctx.log(format!("it says: {text}"));
+        } else if let EventBody::ToolCall { tool, .. } = event {
+            ctx.log(format!("it uses {tool}"));
+        }
+    }
+    let plan = stream.answer().await?.text();
     let report = session.run_query("report").await?.text();
     ctx.write_file("report.md", report.as_str()).await?;
     Ok(RunReport { key: record.key, plan, report })

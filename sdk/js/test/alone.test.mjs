@@ -49,6 +49,7 @@ describe("without a node", { timeout: 60_000 }, () => {
       conversation: [],
       submitted: [],
       queries: [],
+      dropped: [],
     });
     assert.equal(worker.fetched, 1, "a step that was kept is not done again");
   });
@@ -74,6 +75,31 @@ describe("without a node", { timeout: 60_000 }, () => {
     assert.equal(tested.submitted[0].key, "job_1");
     await assert.rejects(worker.test("run", {}, { answers: [new Transient("away")] }), Transient);
     await assert.rejects(worker.test("run", {}), /the pool has no gateway/);
+  });
+
+  test("a stream has the events of the test, and then its answer", async () => {
+    const worker = new Worker();
+    worker.task("run", async (payload, ctx) => {
+      const session = await ctx.gateway().createSession();
+      const seen = [];
+      for await (const event of session.stream("Plan", { maxIterations: 2 })) seen.push(event);
+      for await (const event of session.stream("Report")) {
+        seen.push(event.text);
+        break;
+      }
+      return seen;
+    });
+    const events = [{ type: "message", role: "assistant", text: "Hm." }, { type: "usage", input_tokens: 3, model: null }];
+    const tested = await worker.test("run", null, { answers: ["a plan", "a report"], events: [events, events] });
+    assert.deepEqual(tested.output, [
+      { type: "message", role: "assistant", text: "Hm." },
+      { type: "usage", usage: { inputTokens: 3 } },
+      { type: "result", output: "a plan", text: "a plan", sessionId: "test-session-1" },
+      "Hm.",
+    ]);
+    assert.deepEqual(tested.queries[0], { session: 1, input: "Plan", options: { max_iterations: 2 } });
+    assert.deepEqual(tested.dropped, [2], "the stream that was left early");
+    await assert.rejects(worker.test("run", null, { answers: [new Transient("away")], events: [events] }), Transient);
   });
 
   test("conversations and other tasks are recorded", async () => {

@@ -26,6 +26,13 @@ worker.task<Order, string>("plain", { attempts: 5, timeout: "30s", backoff: "fix
   await ctx.run(text, { pool: "runs", id: "job_1" });
   // @ts-expect-error: an input is a text
   await session.runQuery(1);
+  for await (const event of session.stream("Hello", { maxIterations: 3 })) {
+    if (event.type === "result") ctx.log("info", event.sessionId);
+    else if (event.type === "usage") ctx.log("info", `${event.usage.inputTokens}`);
+    else if (event.type === "tool_call") ctx.log("info", event.tool);
+    // @ts-expect-error: only the answer has an output
+    else if (event.type === "message") ctx.log("info", event.output);
+  }
   if (ctx.cancelled) throw new PartialError("half of it", { step: "fetched" });
   return found?.state ?? "gone";
 });

@@ -30,9 +30,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, NoReturn, Optional, TypeVar, Union, overload
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "worker", "Worker", "Context", "AsyncContext", "TaskInfo", "Tested",
-    "Gateway", "GatewaySession", "AsyncGateway", "AsyncGatewaySession", "QueryResult",
+    "Gateway", "GatewaySession", "AsyncGateway", "AsyncGatewaySession", "QueryEvent", "QueryResult",
     "TaskError", "Transient", "Partial", "Permanent", "RateLimited", "UsageLimit", "QueueStop",
     "Stopped", "Cancelled", "Lost",
     "Client", "AsyncClient", "Jobs", "AsyncJobs", "Submitted",
@@ -215,6 +216,27 @@ class TaskInfo(NamedTuple):
     created_at: Optional[datetime] = None
 
 
+class QueryEvent(NamedTuple):
+    """What an agent says or does during a query of a gateway. Only the fields of its type are there."""
+
+    type: Literal["message", "thinking", "tool_call", "tool_result", "usage", "status", "warning"]
+    text: str = ""
+    role: Optional[Role] = None
+    """Of a message."""
+    call: Optional[str] = None
+    """Joins the call of a tool and its result."""
+    tool: Optional[str] = None
+    """The name of the tool."""
+    input: Any = None
+    """Of a call of a tool: any JSON."""
+    output: Any = None
+    """Of the result of a tool."""
+    error: bool = False
+    """Whether the tool has failed."""
+    usage: Optional[dict[str, Any]] = None
+    """What was spent since the last such event, as ``ctx.usage`` takes it. The attempt counts it by itself."""
+
+
 class QueryResult(NamedTuple):
     """The answer to a query of a gateway."""
 
@@ -222,6 +244,11 @@ class QueryResult(NamedTuple):
     """A text, or the value that a schema asked for."""
     session_id: str
     """The session that it was given in."""
+
+    @property
+    def type(self) -> Literal["result"]:
+        """Tells it from the events of a stream."""
+        return "result"
 
     @property
     def text(self) -> str:
@@ -257,7 +284,7 @@ class _Attempt:
         # For each frame that waits for its answer, and for each sleep: the call that wakes it.
         self._waiting: dict[object, Callable[[], object]] = {}
         self._answers: dict[object, Mapping[str, Any]] = {}
-        self._requests = 0
+        self._requests = count(1)
         # The last exception raised by a step, and the step's name.
         self._failed: Optional[tuple[BaseException, str]] = None
         # What it printed, up to the end of the line, by stream, if it shares the process.
@@ -431,9 +458,7 @@ class _Attempt:
         return answer
 
     def _number(self) -> int:
-        with self._guard:
-            self._requests += 1
-            return self._requests
+        return next(self._requests)
 
     def _gateway_call(self, what: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a call to the pool's gateway."""
@@ -444,6 +469,10 @@ class _Attempt:
         except _UNWRITABLE as error:
             raise Permanent(f"what is asked of the gateway cannot be written as JSON: {error}") from error
         return {"request": self._number(), "call": _Raw(text)}
+
+    def _drop_query(self, query: int) -> None:
+        """Gives a query up. Nothing waits for the answer."""
+        self._say("call", request=self._number(), call={"gateway": "drop_query", "query": query})
 
     def _gateway_answer(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
         if "refused" in frame:
@@ -772,6 +801,25 @@ class GatewaySession:
         self.id = str(answer["id"])
         return QueryResult(answer.get("output"), self.id)
 
+    def stream(self, input: str, **options: Any) -> Generator[Union[QueryEvent, QueryResult], None, None]:
+        """Asks, and yields what the agent says and does as it arrives; the last item is the answer, a ``QueryResult``. It is asked when
+        the first item is. A loop that is left early gives the query up. While nothing is read, the agent waits.
+
+        Raises like ``run_query``, after the events that came before. A query that was answered in an earlier attempt has no events."""
+        ask, fields = self._ctx._ask_gateway, {"input": _text(input), "options": _given(options) or None}
+        query, is_over = ask("stream_query", session=self._number, **fields)["query"], False
+        try:
+            while not is_over:
+                answer = ask("next_events", query=query)
+                if "events" in answer:
+                    yield from map(_event_of, answer["events"])
+                else:
+                    is_over, self.id = True, str(answer["id"])
+                    yield QueryResult(answer.get("output"), self.id)
+        finally:
+            if not is_over:
+                self._ctx._drop_query(query)
+
 
 class AsyncGateway:
     """Sessions with an agent; see ``Gateway``."""
@@ -809,6 +857,29 @@ class AsyncGatewaySession:
         answer = await self._ctx._ask_gateway("run_query", session=self._number, input=_text(input), options=_given(options) or None)
         self.id = str(answer["id"])
         return QueryResult(answer.get("output"), self.id)
+
+    async def stream(self, input: str, **options: Any) -> AsyncGenerator[Union[QueryEvent, QueryResult], None]:
+        """Asks, and yields what the agent says and does as it arrives, and then the answer; see ``GatewaySession.stream``."""
+        ask, fields = self._ctx._ask_gateway, {"input": _text(input), "options": _given(options) or None}
+        query, is_over = (await ask("stream_query", session=self._number, **fields))["query"], False
+        try:
+            while not is_over:
+                answer = await ask("next_events", query=query)
+                for event in answer.get("events", ()):
+                    yield _event_of(event)
+                if "events" not in answer:
+                    is_over, self.id = True, str(answer["id"])
+                    yield QueryResult(answer.get("output"), self.id)
+        finally:
+            if not is_over:
+                self._ctx._drop_query(query)
+
+
+def _event_of(fields: Mapping[str, Any]) -> QueryEvent:
+    """An event of a query. Fields of a later version are left out."""
+    if fields["type"] == "usage":
+        return QueryEvent("usage", usage={name: value for name, value in fields.items() if name != "type" and value is not None})
+    return QueryEvent(**{name: value for name, value in fields.items() if name in QueryEvent._fields})
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -927,14 +998,15 @@ class Worker:
         folder: Union[str, os.PathLike[str], None] = None,
         tasks: Sequence[TaskInfo] = (),
         answers: Optional[Sequence[Any]] = None,
+        events: Sequence[Sequence[Mapping[str, Any]]] = (),
     ) -> Tested:
         """Runs a handler once without a node, for unit tests. Exceptions propagate.
 
         ``steps`` are those of earlier attempts; the ones that this attempt saves are added. Pass the same dict to run the next
         attempt. ``tasks`` are found by ``ctx.task``. ``answers`` are those of the gateway, one after the other; an error of this module
-        is raised.
+        is raised. ``events`` are those of its streams, one list for each: ``{"type": "message", "text": "…"}``.
         """
-        memory = _Memory(Tested({} if steps is None else steps), {task.id: task._asdict() for task in tasks}, answers)
+        memory = _Memory(Tested({} if steps is None else steps), {task.id: task._asdict() for task in tasks}, answers, events)
         frame: dict[str, Any] = {"id": "test", "token": 1, "attempt": attempt, "kind": kind, "folder": None if folder is None else str(folder)}
         frame["timeout_ms"] = None if timeout is None else timeout * 1000
         # As from a node: a JSON copy, not the objects of the test.
@@ -1096,6 +1168,8 @@ class Tested:
         """Tasks that were submitted: kind, payload, and what else was given."""
         self.queries: list[dict[str, Any]] = []
         """What was asked of the gateway: session, input and options."""
+        self.dropped: list[int] = []
+        """Streams that were left early, by their numbers from 1."""
 
 
 # ---- the connection to the node ----
@@ -1109,7 +1183,8 @@ class _Node:
     """
 
     def __init__(self, sock: socket.socket, worker: Worker) -> None:
-        self.mouth = threading.Lock()
+        # A stream that the garbage collector ends may be in a thread that is about to write.
+        self.mouth = threading.RLock()
         self._ear = threading.Lock()
         self._sock = sock
         self._worker = worker
@@ -1267,10 +1342,19 @@ class _Node:
 class _Memory:
     """Replaces the node in ``Worker.test``: records frames, and saves every step."""
 
-    def __init__(self, tested: Tested, tasks: Mapping[str, Mapping[str, Any]], answers: Optional[Sequence[Any]]) -> None:
-        self.mouth = threading.Lock()
+    def __init__(
+        self,
+        tested: Tested,
+        tasks: Mapping[str, Mapping[str, Any]],
+        answers: Optional[Sequence[Any]],
+        events: Sequence[Sequence[Mapping[str, Any]]],
+    ) -> None:
+        self.mouth = threading.RLock()
         self.gateway = answers is not None
         self.answers = deque(answers or ())
+        self.events = deque(events)
+        # The queries that stream: what their next events are, and their answer.
+        self.streams: list[tuple[deque[Mapping[str, Any]], dict[str, Any]]] = []
         self.sessions = 0
         self.tested = tested
         self.tasks = tasks
@@ -1308,15 +1392,27 @@ class _Memory:
                 self.attempt._hear({"type": "saved", "session": frame["session"]})
 
     def _answered(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        if call["gateway"] != "run_query":
+        what = call["gateway"]
+        if what in ("create_session", "resume_session"):
             self.sessions += 1
             return {"session": self.sessions, "id": call.get("id") or f"test-session-{self.sessions}"}
+        if what == "drop_query":
+            self.tested.dropped.append(call["query"])
+            return {}
+        if what == "next_events":
+            events, answer = self.streams[call["query"] - 1]
+            return {"events": [events.popleft()]} if events else answer
         self.tested.queries.append({name: call[name] for name in ("session", "input", "options") if name in call})
-        answer = self.answers.popleft() if self.answers else Permanent("the test has no more answers")
-        if isinstance(answer, TaskError):
-            wait = None if answer.retry_after is None else answer.retry_after * 1000
-            return {"error": {"class": answer.class_name, "message": str(answer), "retry_after_ms": wait}}
-        return {"output": answer, "id": f"test-session-{call['session']}"}
+        given = self.answers.popleft() if self.answers else Permanent("the test has no more answers")
+        if isinstance(given, TaskError):
+            wait = None if given.retry_after is None else given.retry_after * 1000
+            answer = {"error": {"class": given.class_name, "message": str(given), "retry_after_ms": wait}}
+        else:
+            answer = {"output": given, "id": f"test-session-{call['session']}"}
+        if what == "run_query":
+            return answer
+        self.streams.append((deque(self.events.popleft() if self.events else ()), answer))
+        return {"query": len(self.streams)}
 
     def wait(self, answered: threading.Event) -> None:
         answered.wait()

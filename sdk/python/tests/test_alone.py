@@ -64,6 +64,35 @@ class Alone(unittest.TestCase):
         with self.assertRaisesRegex(Permanent, "the pool has no gateway"):
             self.worker.test("run", {"prompt": "it"})
 
+    def test_a_stream_has_the_events_of_the_test_and_then_its_answer(self) -> None:
+        events = [{"type": "message", "text": "Hm.", "later": 1}, {"type": "usage", "input_tokens": 3, "model": None}]
+
+        @self.worker.task("run")
+        def run(payload: Any, ctx: Context) -> list[Any]:
+            session = ctx.gateway().create_session()
+            seen: list[Any] = []
+            for event in session.stream("Plan", max_iterations=2):
+                seen.append([event.type, event.text, None if event.type == "result" else event.usage])
+            for event in session.stream("Report"):
+                seen.append(event.text)
+                break
+            return seen
+
+        @self.worker.task("async run")
+        async def later(payload: Any, ctx: AsyncContext) -> list[Any]:
+            session = await ctx.gateway().create_session()
+            return [(event.type, event.text) async for event in session.stream("Go")]
+
+        tested = self.worker.test("run", answers=["a plan", "a report"], events=[events, events])
+        usage = ["usage", "", {"input_tokens": 3}]
+        self.assertEqual(tested.output, [["message", "Hm.", None], usage, ["result", "a plan", None], "Hm."])
+        self.assertEqual(tested.queries[0], {"session": 1, "input": "Plan", "options": {"max_iterations": 2}})
+        self.assertEqual(tested.dropped, [2], "the stream that was left early")
+        tested = self.worker.test("async run", answers=["!"], events=[events[:1]])
+        self.assertEqual(tested.output, [["message", "Hm."], ["result", "!"]])
+        with self.assertRaises(Transient):
+            self.worker.test("run", answers=[Transient("away")], events=[events])
+
     def test_a_handler_can_be_tried_attempt_by_attempt(self) -> None:
         steps: dict[str, Any] = {}
         with self.assertRaises(Transient):

@@ -29,6 +29,12 @@ def plain(payload: Order, ctx: Context) -> str:
     answer: QueryResult = session.run_query("Hello", max_iterations=3)
     ctx.run(answer.text, pool="runs", id="job_1", max_iterations=50)
     session.run_query(1)  # pyright: ignore[reportArgumentType]
+    for event in session.stream("Hello", max_iterations=3):
+        if event.type == "result":
+            last: QueryResult = event
+            ctx.log("info", last.session_id)
+        elif event.type == "tool_call":
+            ctx.log("info", f"{event.tool}: {event.input}")
     return found.state if found else "gone"
 
 
@@ -43,6 +49,9 @@ async def later(payload: Order, ctx: AsyncContext) -> str:
     child: str = await ctx.submit("child")
     found = await ctx.task(child)
     asked = await (await ctx.gateway().create_session()).run_query("Hello")
+    async for event in (await ctx.gateway().create_session()).stream("Hello"):
+        said: str = event.text
+        ctx.log("info", said)
     await ctx.run(asked.text)
     return found.id if found else child
 

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use crate::ostler::{Place, Running, ran};
 use crate::workers::until;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const STAND_IN: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/tests/tools/stand_in_claude.py");
 const LEASE: &str = "[lease]\nttl = \"5s\"\nheartbeat = \"100ms\"\npoll = \"200ms\"\n";
 
 /// A handler that asks twice, waits for a file, and asks no more.
-const HANDLER: &str = r#"
+pub(crate) const HANDLER: &str = r#"
 import os, time
 from ostler import worker
 
@@ -49,14 +50,14 @@ worker.run();
 "#;
 
 /// The reference gateway.
-struct Reference {
+pub(crate) struct Reference {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     log: PathBuf,
 }
 
 impl Reference {
-    fn start(folder: &Path, port: u16, rules: &Value) -> Self {
+    pub(crate) fn start(folder: &Path, port: u16, rules: &Value) -> Self {
         let (script, log) = (folder.join("rules.json"), folder.join("gateway.log"));
         std::fs::write(&script, rules.to_string()).expect("the rules are written");
         let mut child = Command::new("python3")
@@ -74,7 +75,7 @@ impl Reference {
     }
 
     /// The lines of its log that have this field.
-    fn logged(&self, field: &str) -> Vec<Value> {
+    pub(crate) fn logged(&self, field: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line.get(field).is_some()).collect()
@@ -102,14 +103,21 @@ fn http(address: &str) -> Place {
 }
 
 /// A place whose pool "runs" has this handler, and this gateway.
-fn handlers(command: &str, gateway: &str, lines: &str) -> Place {
+pub(crate) fn handlers(command: &str, gateway: &str, lines: &str) -> Place {
     place(&format!(
         "executor = \"process\"\ncommand = {command}\ngateway = {gateway}\nmin_workers = 1\nmax_workers = 1\n\
          env = {{ PYTHONPATH = \"{ROOT}/sdk/python\", PYTHONDONTWRITEBYTECODE = \"1\" }}\nkeep_env = [\"PATH\"]\nretry = {{ base = \"10ms\" }}\n{lines}"
     ))
 }
 
-fn up(place: &Place) -> Running {
+/// Puts the SDK beside handlers in JavaScript.
+pub(crate) fn install_javascript_sdk(place: &Place) {
+    let modules = place.folder().join("node_modules");
+    std::fs::create_dir(&modules).expect("a folder");
+    std::os::unix::fs::symlink(format!("{ROOT}/sdk/js"), modules.join("ostler")).expect("a link");
+}
+
+pub(crate) fn up(place: &Place) -> Running {
     let mut command = place.command(["up"]);
     command.env("HOME", place.folder()).env("GATEWAY_TOKEN", "the-token-of-the-gateway");
     let node = Running::start(command);
@@ -117,18 +125,18 @@ fn up(place: &Place) -> Running {
     node
 }
 
-fn ended(place: &Place, id: &str, state: &str) -> Value {
+pub(crate) fn ended(place: &Place, id: &str, state: &str) -> Value {
     until(state, || {
         let task = place.json(["show", id]);
         (task["state"] == state).then_some(task)
     })
 }
 
-fn sessions(task: &Value) -> Vec<&Value> {
+pub(crate) fn sessions(task: &Value) -> Vec<&Value> {
     task["attempts"].as_array().expect("a list").iter().map(|attempt| &attempt["session_id"]).collect()
 }
 
-fn kill(node: Running) {
+pub(crate) fn kill(node: Running) {
     node.signal(ProcessSignal::KILL);
     drop(node);
 }
@@ -337,7 +345,12 @@ fn what_an_agent_says_of_its_allowance_is_recorded_for_a_handler_that_asks_it() 
 }
 
 /// Kills the node in the middle of the first query, and again when both are answered. Returns the task.
-fn twice_killed(place: &Place, prompt: &str, gate: &Path, asked: impl Fn() -> bool) -> (String, Value) {
+pub(crate) fn twice_killed(
+    place: &Place,
+    prompt: &str,
+    gate: &Path,
+    asked: impl Fn() -> bool,
+) -> (String, Value) {
     let finish = place.folder().join("finish");
     let payload = json!({"prompt": prompt, "finish": finish}).to_string();
     let node = up(place);
@@ -388,9 +401,7 @@ fn a_handler_in_javascript_asks_the_gateway_and_gets_the_class_of_a_refusal() {
     let gateway = format!("{{ url = \"{}\", token = \"GATEWAY_TOKEN\" }}", reference.address);
     let place = handlers("[\"node\", \"handler.cjs\"]", &gateway, "");
     place.write("handler.cjs", HANDLER_JS);
-    let modules = place.folder().join("node_modules");
-    std::fs::create_dir(&modules).expect("a folder");
-    std::os::unix::fs::symlink(format!("{ROOT}/sdk/js"), modules.join("ostler")).expect("a link");
+    install_javascript_sdk(&place);
     let _node = up(&place);
     let answer = place.done(["run", "--pool", "runs", "--prompt", "Tea", "--wait"]);
     let answer: Value = serde_json::from_str(&answer).expect("JSON");

@@ -112,7 +112,7 @@ const PORT: &str = "GATEWAY_PORT";
 const GATEWAY: &str = "gateway.py";
 
 /// What a page with programs in JavaScript contains.
-const JAVASCRIPT_SDK: &str = "from \"ostler/client\"";
+const JAVASCRIPT_SDK: &str = "from \"ostler";
 
 /// Writes the programs in JavaScript, whose first line names them, and puts the SDK beside them as `npm install` does.
 fn install_javascript(folder: &Path, page: &str) {

@@ -31,6 +31,7 @@ mod first_contact;
 mod function_drains;
 mod function_kills;
 mod gateway;
+mod gateway_streams;
 mod guide;
 mod hands;
 mod help;

@@ -124,6 +124,88 @@ async fn a_gateway_that_cannot_be_reached_is_a_transient_failure() {
     pool.drain(MAX_WAIT).await;
 }
 
+/// A pool whose handler opens the gate of its own query when it hears these words, and returns what it heard.
+async fn listening(folder: &Path, gateway: GatewaySettings, words: &'static str) -> Pool {
+    let gate = folder.join("gate");
+    ostler::open(folder.join("runs.db"))
+        .unwrap()
+        .queue("runs")
+        .handle("run", move |prompt: String, ctx: ostler::Context| {
+            let gate = gate.clone();
+            async move {
+                let session = ctx.gateway()?.create_session(ostler::SessionRequest::default()).await?;
+                let mut stream = session.stream(prompt).await?;
+                let mut heard = Vec::new();
+                while let Some(event) = stream.next().await? {
+                    if let EventBody::Message { text, .. } = event {
+                        if text == words {
+                            std::fs::write(&gate, "")?;
+                        }
+                        heard.push(text);
+                    }
+                }
+                heard.push(stream.answer().await?.text());
+                Ok(heard)
+            }
+        })
+        .gateway(gateway)
+        .supervisor(supervisor())
+        .start()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_hears_an_agent_and_a_gateway_before_they_answer() {
+    let (near, far) = (scratch(), scratch());
+    let rules = json!([{"when": "Listen", "gate": far.path().join("gate")}]);
+    let reference = Reference::start(far.path(), &rules);
+    let gate = format!("[[gate {}]]", near.path().join("gate").display());
+    let answer = format!("Prompts: 1, last: {gate}");
+    let cases: [(&Path, GatewaySettings, &str, &'static str, &[&str]); 2] = [
+        (near.path(), claude(near.path()), &gate, "It begins.", &["It begins.", "It goes on.", &answer]),
+        (
+            far.path(),
+            external(&reference.address),
+            "Listen",
+            "This is query 1 of the session.",
+            &["This is query 1 of the session.", "Queries: 1, last: Listen"],
+        ),
+    ];
+    for (folder, gateway, prompt, words, heard) in cases {
+        let pool = listening(folder, gateway, words).await;
+        let id = pool.submit("run", &prompt).await.unwrap();
+        let ended = tokio::time::timeout(MAX_WAIT, pool.wait_as::<Vec<String>>(id)).await.expect("in time");
+        assert_eq!(ended.unwrap(), heard);
+        pool.drain(MAX_WAIT).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_is_cancelled_in_a_stream_stops_its_query() {
+    let folder = scratch();
+    let rules = json!([{"when": "endless", "gate": folder.path().join("never")}]);
+    let reference = Reference::start(folder.path(), &rules);
+    let words = "This is query 1 of the session.";
+    let pool = listening(folder.path(), external(&reference.address), words).await;
+    let id = pool.submit("run", &"endless").await.unwrap();
+    let until = async |is_so: &dyn Fn() -> bool| {
+        let wait = async {
+            while !is_so() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(MAX_WAIT, wait).await.expect("in time");
+    };
+    until(&|| folder.path().join("gate").exists()).await;
+    pool.cancel(id).await.unwrap();
+    let ended = tokio::time::timeout(MAX_WAIT, pool.wait_as::<Value>(id)).await.expect("in time");
+    assert!(matches!(ended, Err(ResultError::Cancelled(_))), "{ended:?}");
+    until(&|| !logged(&reference.log, "given_up").is_empty()).await;
+    assert!(has_said(&pool, id, words).await, "what was said is kept");
+    pool.drain(MAX_WAIT).await;
+}
+
 #[test]
 #[ignore = "the other process of the tests below"]
 fn asks_until_it_is_killed() {
