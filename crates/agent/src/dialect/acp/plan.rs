@@ -15,6 +15,11 @@ const GEMINI_CREDENTIALS: &[&str] = &[".gemini/.env"];
 pub(in crate::dialect) const NO_RELAUNCH: (&str, &str) = ("GEMINI_CLI_NO_RELAUNCH", "true");
 /// The name of the user's own model server in the config of opencode.
 const PROVIDER: &str = "custom";
+/// Opencode tells the cost of a session only for a model whose context window it knows, and compacts what does not fit into it. The window of a
+/// model of the user's own is not known here: this one is never reached, and the server says when its own is.
+const OPENCODE_CONTEXT_TOKENS: u64 = 1_000_000_000;
+/// Tokens of an answer: what opencode asks for by itself.
+const OPENCODE_OUTPUT_TOKENS: u64 = 32_000;
 /// Nanodollars in a dollar.
 const NANOS: f64 = 1e9;
 
@@ -112,12 +117,13 @@ fn opencode_config(settings: &AgentSettings) -> Result<Value, PlanError> {
         (Some(_), None) => return Err(PlanError::NoModel),
         (Some(ModelProvider { base_url, key_variable }), Some(model)) => {
             let cost = settings.prices.of(model).map(opencode_cost).unwrap_or_else(|| json!({}));
+            let limit = json!({ "context": OPENCODE_CONTEXT_TOKENS, "output": OPENCODE_OUTPUT_TOKENS });
             config["model"] = json!(format!("{PROVIDER}/{model}"));
             config["small_model"] = config["model"].clone();
             config["provider"] = json!({ PROVIDER: {
                 "npm": "@ai-sdk/openai-compatible",
                 "options": { "baseURL": base_url, "apiKey": format!("{{env:{key_variable}}}") },
-                "models": { model: { "cost": cost } },
+                "models": { model: { "cost": cost, "limit": limit } },
             }});
         }
     }
