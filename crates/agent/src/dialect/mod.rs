@@ -240,6 +240,14 @@ enum Reader {
     Command(Box<command::Text>),
 }
 
+/// Whether an agent that speaks piece by piece is in the middle of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    GoesOn,
+    /// It has been silent for a moment.
+    Pauses,
+}
+
 /// What becomes of a line of standard error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogLine {
@@ -287,6 +295,23 @@ impl AgentRun {
             Reader::CodexExec(stream) => stream.line(line),
             Reader::Acp(client) => client.line(line),
             Reader::Command(text) => text.line(line),
+        }
+    }
+
+    /// Bytes of words that were read and are not in the transcript: more of them may follow. Agents whose messages come whole have none.
+    #[must_use]
+    pub fn unsaid(&self) -> usize {
+        match &self.reader {
+            Reader::Acp(client) => client.unsaid(),
+            Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => 0,
+        }
+    }
+
+    /// Those words, as far as they are whole.
+    pub fn say(&mut self, speech: Speech) -> Option<Fact> {
+        match &mut self.reader {
+            Reader::Acp(client) => client.say(speech),
+            Reader::Claude(_) | Reader::Codex(_) | Reader::CodexExec(_) | Reader::Command(_) => None,
         }
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod home;
 pub(crate) mod keeper;
 pub(crate) mod limits;
 pub(crate) mod login;
+mod pacing;
 pub(crate) mod payload;
 mod policy;
 pub(crate) mod probe;

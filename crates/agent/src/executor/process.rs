@@ -12,6 +12,7 @@ use ostler_process::{Lines, Tail};
 use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep, sleep_until};
 
 use super::home::COUNT_INTERVAL;
+use super::pacing::Pacing;
 use super::policy::AgentPolicy;
 use super::recorder::Recorder;
 use crate::dialect::{AgentRun, LogLine};
@@ -84,6 +85,8 @@ enum ProcessEvent {
     Overdue,
     /// Time to write down how the conversation stands.
     Tick,
+    /// Words have waited long enough for those that follow.
+    Words,
     Stored,
     Stdin(io::Result<usize>),
     Stdout(io::Result<usize>),
@@ -115,6 +118,7 @@ impl AgentProcess<'_> {
         let mut opening = std::pin::pin!(sleep(self.policy.opening_time()));
         let mut overdue = std::pin::pin!(sleep(self.limits.grace));
         let mut silence = std::pin::pin!(sleep(SILENCE));
+        let mut pacing = Pacing::default();
         let mut ticks = interval(COUNT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (cancel, lost) = (self.control.cancel.clone(), self.control.lost.clone());
@@ -147,6 +151,7 @@ impl AgentProcess<'_> {
             let is_silent = listens && is_free && !is_busy;
             let is_sending = self.recorder.is_sending();
             let is_overdue = listens && self.recorder.has_result();
+            let words_due = pacing.due().filter(|_| is_free);
             // In this order: an exit comes before a deadline, a flood of output does not delay a timer, and the output of a process that
             // has exited comes before the silence.
             let event = tokio::select! {
@@ -159,6 +164,7 @@ impl AgentProcess<'_> {
                 () = &mut opening, if is_opening => ProcessEvent::Unopened,
                 () = &mut overdue, if is_overdue => ProcessEvent::Overdue,
                 _ = ticks.tick(), if runs => ProcessEvent::Tick,
+                () = sleep_until(words_due.unwrap_or_else(Instant::now)), if words_due.is_some() => ProcessEvent::Words,
                 sent = write(&mut stdin, &input), if !input.is_empty() => ProcessEvent::Stdin(sent),
                 () = self.recorder.sent(), if is_sending => ProcessEvent::Stored,
                 read = read(&mut stderr, &mut err) => ProcessEvent::Stderr(read),
@@ -202,6 +208,11 @@ impl AgentProcess<'_> {
                     stage = self.terminate(StopCause::AfterResult, self.limits.grace, timer.as_mut());
                 }
                 ProcessEvent::Tick => self.recorder.tick(),
+                ProcessEvent::Words => {
+                    let now = Instant::now();
+                    self.recorder.take(self.run.say(pacing.speech(now)));
+                    pacing.said(self.run.unsaid(), now);
+                }
                 ProcessEvent::Stored => self.alive(idle.as_mut()),
                 ProcessEvent::Stdin(Ok(count)) => drop(input.drain(..count)),
                 // An agent need not read its input.
@@ -210,6 +221,7 @@ impl AgentProcess<'_> {
                 ProcessEvent::Stdout(Ok(_)) => {
                     reader.stdout(&out, self.run, self.recorder);
                     self.recorder.saw(&self.run.unreported());
+                    pacing.heard(self.run.unsaid(), Instant::now());
                     self.alive(idle.as_mut());
                     silence.as_mut().reset(Instant::now() + SILENCE);
                 }

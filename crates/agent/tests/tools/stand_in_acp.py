@@ -37,9 +37,13 @@ def update(session, what, **fields):
     emit(method="session/update", params={"sessionId": session, "update": {"sessionUpdate": what, **fields}})
 
 
+def piece(session, words, what="agent_message_chunk"):
+    update(session, what, content={"type": "text", "text": words})
+
+
 def say(session, words, what="agent_message_chunk"):
-    for piece in re.findall(r".{1,7}", words, re.S):
-        update(session, what, content={"type": "text", "text": piece})
+    for part in re.findall(r".{1,7}", words, re.S):
+        piece(session, part, what)
 
 
 def read():
@@ -85,6 +89,11 @@ def turn(session, prompt):
         say(session, "Hello.")
     elif command == "say":
         say(session, words)
+    elif command == "pause":
+        piece(session, "A few words, and")
+        while not os.path.exists(words):
+            time.sleep(0.02)
+        piece(session, " then the rest.")
     elif command == "cost":
         say(session, f"Prompts: {len(prompts)}")
         for part in (0.04, 0.1):

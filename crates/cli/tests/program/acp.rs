@@ -67,6 +67,29 @@ fn a_session_goes_on_after_the_death_of_the_node_and_its_history_is_recorded_onc
 }
 
 #[test]
+fn a_few_words_of_an_agent_that_is_silent_then_are_followed_at_once_and_its_answer_is_whole() {
+    let place = place("resume", "");
+    let _node = up(&place);
+    let gate = place.folder().join("gate");
+    let id = submit(&place, &format!("[[pause {}]]", gate.display()));
+    let follower = Running::start(place.command(["logs", "-f", &id]));
+    // The agent says nothing more before they were seen.
+    while !follower.line().contains("A few words, and") {}
+    std::fs::write(&gate, "").expect("the gate opens");
+    let task = until("it is done", || {
+        let task = place.json(["show", &id]);
+        (task["state"] == "completed").then_some(task)
+    });
+    assert_eq!(task["output"], "A few words, and then the rest.");
+    let shown = place.done(["logs", &id]);
+    assert_eq!(
+        shown.matches("A few words, and").count(),
+        2,
+        "once as a part and once in the answer: {shown}"
+    );
+}
+
+#[test]
 fn settings_that_cannot_be_kept_are_named_by_the_check_of_the_config() {
     let check = |section: &str| {
         let place = Place::new();

@@ -18,7 +18,7 @@ use super::opencode_log::{self, LogEntry, RequestCount};
 use super::permission::{Decision, decide, option};
 use super::tools::name;
 use super::updates::Updates;
-use crate::dialect::LogLine;
+use crate::dialect::{LogLine, Speech};
 use crate::ending::{ProcessEnd, ProcessExit, RunReport, StopCause, Trouble, conclude};
 use crate::fact::Fact;
 use crate::json::text;
@@ -138,6 +138,16 @@ impl AcpClient {
 
     pub(in crate::dialect) fn unreported(&self) -> Vec<Usage> {
         self.ledger.unreported()
+    }
+
+    /// Bytes of words that are not in the transcript yet.
+    pub(in crate::dialect) fn unsaid(&self) -> usize {
+        self.updates.unsaid()
+    }
+
+    /// Those words, as far as they are whole.
+    pub(in crate::dialect) fn say(&mut self, speech: Speech) -> Option<Fact> {
+        self.updates.say(speech)
     }
 
     /// What is not in the transcript yet, when the agent has written its last line.

@@ -1,13 +1,15 @@
 //! Updates of a session: messages, thoughts, tools and plans, as events of the transcript.
 //!
 //! Messages and thoughts come in pieces, and no line repeats them whole. They are put together here, and their lines are not kept:
-//! nothing but their text is in them. A long one is stored in parts, so that little is lost with a node.
+//! nothing but their text is in them. A long one is stored in parts, and so is one whose agent takes its time: the transcript is live, and
+//! little is lost with a node.
 
 use ostler_core::Role;
 use serde_json::Value;
 
 use super::messages::AcpToolCall;
 use super::tools::ToolCalls;
+use crate::dialect::Speech;
 use crate::fact::Fact;
 use crate::json::{list, text};
 use crate::transcript::{raw, said, status, thought};
@@ -16,6 +18,8 @@ use crate::transcript::{raw, said, status, thought};
 const PART_BYTES: usize = 2 << 10;
 /// Bytes of a message at which it is stored wherever it is.
 const MAX_PART_BYTES: usize = 64 << 10;
+/// Bytes of a word. A longer one, or a text without blanks, is cut where it is.
+const MAX_WORD_BYTES: usize = 64;
 /// Bytes of the answer, but for the piece that passes them.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
@@ -90,6 +94,30 @@ impl Updates {
         let mut facts = self.flush_text();
         facts.extend(self.tools.flush());
         facts
+    }
+
+    /// Bytes of the pieces that are not in the transcript yet. Blanks wait for words.
+    pub(super) fn unsaid(&self) -> usize {
+        self.pending.as_ref().map_or(0, |(_, words)| words.trim().len())
+    }
+
+    /// The pieces so far. Of an agent that goes on they are cut where a line ends, or a word.
+    pub(super) fn say(&mut self, speech: Speech) -> Option<Fact> {
+        let (voice, words) = self.pending.as_mut()?;
+        let has_words = |end: usize| (!words[..end].trim().is_empty()).then_some(end);
+        let end = match speech {
+            Speech::Pauses => has_words(words.len())?,
+            Speech::GoesOn => {
+                let lines = words.rfind('\n').map_or(0, |at| at + 1);
+                let whole = words.trim_end_matches(|letter: char| !letter.is_whitespace()).len();
+                let long = if words.len() < MAX_WORD_BYTES { 0 } else { words.len() };
+                [lines, whole, long].into_iter().find_map(has_words)?
+            }
+        };
+        let (voice, rest) = (*voice, words.split_off(end));
+        let part = std::mem::replace(words, rest);
+        self.pending.take_if(|(_, rest)| rest.is_empty());
+        Some(voice.fact(part))
     }
 
     /// Whether something was said since a tool was called.
@@ -173,10 +201,16 @@ impl Updates {
         let Some((voice, words)) = self.pending.take().filter(|(_, words)| !words.trim().is_empty()) else {
             return Vec::new();
         };
-        vec![match voice {
-            Voice::Message => said(Role::Assistant, words),
-            Voice::Thought => thought(words),
-        }]
+        vec![voice.fact(words)]
+    }
+}
+
+impl Voice {
+    fn fact(self, words: String) -> Fact {
+        match self {
+            Self::Message => said(Role::Assistant, words),
+            Self::Thought => thought(words),
+        }
     }
 }
 
@@ -191,4 +225,45 @@ fn plan(update: &Value) -> String {
         format!("[{mark}] {}", text(entry, "content").unwrap_or_default())
     };
     list(update, "entries").iter().map(entry).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::EventBody;
+    use serde_json::json;
+
+    use super::*;
+
+    fn piece(updates: &mut Updates, words: &str) {
+        let content = json!({"type": "text", "text": words});
+        updates.read(&json!({"sessionUpdate": "agent_message_chunk", "content": content}), b"");
+    }
+
+    fn words(fact: Option<Fact>) -> Option<String> {
+        match fact? {
+            Fact::Event(EventBody::Message { text, .. }) => Some(text),
+            other => panic!("a message, and not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_of_an_agent_that_goes_on_are_cut_at_a_line_or_between_words_and_nothing_is_lost() {
+        let mut updates = Updates::default();
+        assert_eq!(words(updates.say(Speech::Pauses)), None);
+        piece(&mut updates, "One line.\nAnd a beg");
+        let mut whole = words(updates.say(Speech::GoesOn)).expect("the line");
+        assert_eq!((whole.as_str(), updates.unsaid()), ("One line.\n", "And a beg".len()));
+        whole += &words(updates.say(Speech::GoesOn)).expect("whole words");
+        assert_eq!(whole, "One line.\nAnd a ");
+        assert_eq!(words(updates.say(Speech::GoesOn)), None, "half a word waits");
+        piece(&mut updates, "inning.");
+        whole += &words(updates.say(Speech::Pauses)).expect("all of it");
+        assert_eq!((whole.as_str(), updates.unsaid()), ("One line.\nAnd a beginning.", 0));
+        piece(&mut updates, "\n");
+        assert_eq!((words(updates.say(Speech::Pauses)), updates.unsaid()), (None, 0), "blanks wait");
+        let long = "x".repeat(MAX_WORD_BYTES);
+        piece(&mut updates, &long);
+        whole += &words(updates.say(Speech::GoesOn)).expect("a text without blanks");
+        assert_eq!(whole, updates.answer, "the answer is whole, and has no other parts");
+    }
 }
