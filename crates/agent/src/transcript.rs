@@ -56,6 +56,11 @@ pub(crate) fn thought(text: impl Into<String>) -> Fact {
     EventBody::Thinking { text: text.into() }.into()
 }
 
+/// More of what was said, or thought, and had not come to its end.
+pub(crate) fn continued(role: Option<Role>, text: impl Into<String>) -> Fact {
+    EventBody::Continued { role, text: text.into() }.into()
+}
+
 /// A tool is called, and runs from now on.
 pub(crate) fn called(call: &str, tool: &str, input: &Value) -> [Fact; 2] {
     let event =

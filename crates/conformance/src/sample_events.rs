@@ -47,5 +47,6 @@ pub fn one_of_each(text: &str) -> Vec<EventBody> {
         EventBody::Result { text: text() },
         EventBody::Raw { text: text() },
         EventBody::FormerPayload { text: text() },
+        EventBody::Continued { role: Some(Role::Assistant), text: text() },
     ]
 }

@@ -142,6 +142,8 @@ pub enum EventBody {
     Raw { text: String },
     /// The payload that the task had before a replay with another one.
     FormerPayload { text: String },
+    /// More of the message before it, or without a role of the thought: an agent that speaks piece by piece had not come to its end.
+    Continued { role: Option<Role>, text: String },
 }
 
 /// The kind of an event.
@@ -166,12 +168,13 @@ pub enum EventKind {
     Result,
     Raw,
     FormerPayload,
+    Continued,
 }
 
 names!(EventKind: Log = "log", Message = "message", ToolCall = "tool_call", Progress = "progress", Warning = "warning",
     File = "file", Stdout = "stdout", Prompt = "prompt", Thinking = "thinking", ToolResult = "tool_result", Usage = "usage",
     Session = "session", Transition = "transition", Thinned = "thinned", Status = "status", Error = "error",
-    Result = "result", Raw = "raw", FormerPayload = "former_payload");
+    Result = "result", Raw = "raw", FormerPayload = "former_payload", Continued = "continued");
 
 impl EventKind {
     /// The index in [`EventKind::ALL`], which a store persists: new kinds are added at the end.
@@ -201,7 +204,8 @@ impl EventKind {
             | Self::Error
             | Self::Result
             | Self::Raw
-            | Self::FormerPayload => Loss::None,
+            | Self::FormerPayload
+            | Self::Continued => Loss::None,
         }
     }
 }
@@ -239,6 +243,7 @@ impl EventBody {
             Self::Result { .. } => EventKind::Result,
             Self::Raw { .. } => EventKind::Raw,
             Self::FormerPayload { .. } => EventKind::FormerPayload,
+            Self::Continued { .. } => EventKind::Continued,
         }
     }
 
@@ -257,6 +262,7 @@ impl EventBody {
             | Self::Result { text }
             | Self::Raw { text }
             | Self::FormerPayload { text }
+            | Self::Continued { text, .. }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -282,6 +288,7 @@ impl EventBody {
             | Self::Result { text }
             | Self::Raw { text }
             | Self::FormerPayload { text }
+            | Self::Continued { text, .. }
             | Self::ToolCall { input: text, .. }
             | Self::ToolResult { output: text, .. } => Some(text),
             Self::Progress { .. }
@@ -314,7 +321,8 @@ impl EventBody {
             | Self::Error { .. }
             | Self::Result { .. }
             | Self::Raw { .. }
-            | Self::FormerPayload { .. } => (None, None),
+            | Self::FormerPayload { .. }
+            | Self::Continued { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -340,7 +348,8 @@ impl EventBody {
             | Self::Error { .. }
             | Self::Result { .. }
             | Self::Raw { .. }
-            | Self::FormerPayload { .. } => (None, None),
+            | Self::FormerPayload { .. }
+            | Self::Continued { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }

@@ -295,7 +295,8 @@ impl EventSender {
             | EventKind::Error
             | EventKind::Result
             | EventKind::Raw
-            | EventKind::FormerPayload => {
+            | EventKind::FormerPayload
+            | EventKind::Continued => {
                 debug_assert!(
                     kind.loss() == Loss::Thinned || kind == EventKind::Warning,
                     "{kind:?} must not be lost: its sender has to wait"

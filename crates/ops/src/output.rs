@@ -66,7 +66,8 @@ impl AttemptOutput {
                     | EventBody::Error { .. }
                     | EventBody::Result { .. }
                     | EventBody::Raw { .. }
-                    | EventBody::FormerPayload { .. } => {}
+                    | EventBody::FormerPayload { .. }
+                    | EventBody::Continued { .. } => {}
                 }
             }
         }

@@ -133,6 +133,9 @@ pub fn stored(body: &EventBody) -> StoredEvent {
             Data { done: Some(*done), total: *total, note: note.clone(), ..Data::default() }
         }
         EventBody::Message { role, .. } => Data { role: Some(role.name().into()), ..Data::default() },
+        EventBody::Continued { role, .. } => {
+            Data { role: role.map(|role| role.name().into()), ..Data::default() }
+        }
         EventBody::ToolCall { call, tool, .. } => {
             Data { call: Some(call.clone()), tool: Some(tool.clone()), ..Data::default() }
         }
@@ -237,6 +240,9 @@ pub fn body_from(kind: i64, version: i64, data: String, text: String) -> Readabl
         EventKind::Result => EventBody::Result { text },
         EventKind::Raw => EventBody::Raw { text },
         EventKind::FormerPayload => EventBody::FormerPayload { text },
+        EventKind::Continued => {
+            EventBody::Continued { role: data.role.as_deref().and_then(Role::named), text }
+        }
     })
 }
 
@@ -276,7 +282,8 @@ fn former(kind: EventKind, data: String) -> Readable<EventBody> {
         | EventKind::Error
         | EventKind::Result
         | EventKind::Raw
-        | EventKind::FormerPayload => EventBody::Warning { text: data },
+        | EventKind::FormerPayload
+        | EventKind::Continued => EventBody::Warning { text: data },
     })
 }
 

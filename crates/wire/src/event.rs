@@ -18,7 +18,8 @@ pub struct EventView {
     pub token: u64,
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
     /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; `raw`: a line
-    /// as an agent wrote it; or `former_payload`: the payload before a replay with another one.
+    /// as an agent wrote it; `former_payload`: the payload before a replay with another one; or `continued`: more of the `message` before it,
+    /// or without a `role` of the `thinking`.
     #[serde(deserialize_with = "word::read")]
     pub kind: Word,
     /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
@@ -132,7 +133,9 @@ fn fields(body: &EventBody) -> EventFields {
         EventBody::Progress { done, total, note } => {
             EventFields::Progress { done: *done, total: *total, note: note.clone() }
         }
-        EventBody::Message { role, .. } => EventFields::Message { role: role.name() },
+        EventBody::Message { role, .. } | EventBody::Continued { role: Some(role), .. } => {
+            EventFields::Message { role: role.name() }
+        }
         EventBody::ToolCall { call, tool, .. } => {
             EventFields::ToolCall { call: call.clone(), tool: tool.clone() }
         }
@@ -158,7 +161,8 @@ fn fields(body: &EventBody) -> EventFields {
         | EventBody::Error { .. }
         | EventBody::Result { .. }
         | EventBody::Raw { .. }
-        | EventBody::FormerPayload { .. } => EventFields::TextOnly {},
+        | EventBody::FormerPayload { .. }
+        | EventBody::Continued { role: None, .. } => EventFields::TextOnly {},
     }
 }
 
@@ -175,6 +179,7 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::Error { text }
         | EventBody::Result { text }
         | EventBody::FormerPayload { text }
+        | EventBody::Continued { text, .. }
         | EventBody::ToolCall { input: text, .. }
         | EventBody::ToolResult { output: text, .. } => text.clone(),
         EventBody::Stdout { text } | EventBody::Raw { text } => ByteString::of_event(text).shown(),
@@ -221,9 +226,18 @@ impl EventView {
         self.kind == EventKind::Stdout.name()
     }
 
+    /// Whether it is more of the message or the thought before it, which is printed behind that.
+    #[must_use]
+    pub fn is_continued(&self) -> bool {
+        self.kind == EventKind::Continued.name()
+    }
+
     /// The event as a line for people, standard output aside.
     #[must_use]
     pub fn line(&self) -> String {
+        if self.is_continued() {
+            return self.data.clone();
+        }
         match (&self.fields, self.level) {
             (EventFields::Log { .. }, level) => {
                 let text = self.data.strip_suffix('\n').unwrap_or(&self.data);

@@ -109,7 +109,8 @@ pub fn attempt_heading(attempt: &Attempt) -> String {
 pub fn event(event: &Event) -> String {
     let text = text(&event.body);
     let is_quiet =
-        matches!(event.body.kind(), EventKind::Thinking | EventKind::Raw | EventKind::FormerPayload);
+        matches!(event.body.kind(), EventKind::Thinking | EventKind::Raw | EventKind::FormerPayload)
+            || matches!(event.body, EventBody::Continued { role: None, .. });
     let is_long = text.len() > LONG_BYTES || text.lines().count() > LONG_LINES;
     let folds = is_quiet || (is_long && event.body.kind() != EventKind::Result);
     let size = event.cut.map(|whole| format!(" (the beginning of {whole} bytes)")).unwrap_or_default();

@@ -49,7 +49,8 @@ pub(super) fn handler_event(event: &EventBody) -> Option<Value> {
         | EventBody::Thinned { .. }
         | EventBody::Result { .. }
         | EventBody::Raw { .. }
-        | EventBody::FormerPayload { .. } => return None,
+        | EventBody::FormerPayload { .. }
+        | EventBody::Continued { .. } => return None,
     })
 }
 

@@ -92,15 +92,21 @@ pub(super) fn print(console: &Console, views: &[EventView], lines: &mut Lines) -
         }
         Format::People => {
             let mut text = String::new();
-            for view in views {
+            for (view, next) in views.iter().zip(views.iter().skip(1).map(Some).chain([None])) {
                 if view.is_stdout() {
                     text.push_str(&view.data);
                     *lines = if view.data.ends_with('\n') { Lines::Whole } else { Lines::Open };
                     continue;
                 }
-                text.push_str(lines.end());
+                // Of one that follows later, the line has ended.
+                text.push_str(if view.is_continued() { "" } else { lines.end() });
                 text.push_str(&view.line());
-                text.push('\n');
+                *lines = Lines::Whole;
+                if next.is_some_and(EventView::is_continued) {
+                    *lines = Lines::Open;
+                } else {
+                    text.push('\n');
+                }
             }
             Ok(console.out.task_text(&text)?)
         }

@@ -104,6 +104,7 @@ impl LiveRow {
                 self.turn += 1;
                 self.action = text.clone();
             }
+            EventBody::Continued { role: Some(Role::Assistant), text } => self.action = text.clone(),
             EventBody::ToolCall { tool, input, .. } => self.action = format!("{tool} {input}"),
             EventBody::Progress { done, total, note } => {
                 let total = total.map(|total| format!("/{total}")).unwrap_or_default();
@@ -131,7 +132,8 @@ impl LiveRow {
             | EventBody::Transition { .. }
             | EventBody::Thinned { .. }
             | EventBody::Raw { .. }
-            | EventBody::FormerPayload { .. } => {}
+            | EventBody::FormerPayload { .. }
+            | EventBody::Continued { role: Some(Role::User | Role::System) | None, .. } => {}
         }
     }
 

@@ -59,8 +59,10 @@ impl TextStream {
         match body {
             EventBody::Log { stream, .. } => Some(Self::Lines(*stream)),
             EventBody::Prompt { .. } => Some(Self::Prompt),
-            EventBody::Message { role, .. } => Some(Self::Message(*role)),
-            EventBody::Thinking { .. } => Some(Self::Thinking),
+            EventBody::Message { role, .. } | EventBody::Continued { role: Some(role), .. } => {
+                Some(Self::Message(*role))
+            }
+            EventBody::Thinking { .. } | EventBody::Continued { role: None, .. } => Some(Self::Thinking),
             EventBody::ToolCall { call, .. } => Some(Self::ToolInput(call.clone())),
             EventBody::ToolResult { call, .. } => Some(Self::ToolOutput(call.clone())),
             EventBody::Progress { .. }

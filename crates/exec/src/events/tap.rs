@@ -32,6 +32,7 @@ impl EventTap {
     pub(super) fn copy(&self, body: &EventBody) -> Option<EventBody> {
         let is_wanted = match body.kind() {
             EventKind::Message
+            | EventKind::Continued
             | EventKind::Thinking
             | EventKind::ToolCall
             | EventKind::ToolResult
@@ -54,7 +55,16 @@ impl EventTap {
         if !is_wanted || self.copies.is_closed() {
             return None;
         }
-        let mut copy = body.clone();
+        let mut copy = if let EventBody::Continued { role, text } = body {
+            // A handler gets the words as they come.
+            let text = text.clone();
+            match *role {
+                Some(role) => EventBody::Message { role, text },
+                None => EventBody::Thinking { text },
+            }
+        } else {
+            body.clone()
+        };
         if let Some(text) = copy.text_mut().filter(|text| text.len() > MAX_COPY_BYTES) {
             *text = cut(text, MAX_COPY_BYTES);
         }

@@ -12,7 +12,7 @@ use super::tools::ToolCalls;
 use crate::dialect::Speech;
 use crate::fact::Fact;
 use crate::json::{list, text};
-use crate::transcript::{raw, said, status, thought};
+use crate::transcript::{continued, raw, said, status, thought};
 
 /// Bytes of a message from which on it is stored at the end of a line.
 const PART_BYTES: usize = 2 << 10;
@@ -28,6 +28,8 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 pub(super) struct Updates {
     /// Pieces that are not in the transcript yet.
     pending: Option<(Voice, String)>,
+    /// Whose words are in the transcript in part.
+    begun: Option<Voice>,
     /// The last message: the answer, if none follows.
     pub(super) answer: String,
     message: Option<String>,
@@ -103,7 +105,7 @@ impl Updates {
 
     /// The pieces so far. Of an agent that goes on they are cut where a line ends, or a word.
     pub(super) fn say(&mut self, speech: Speech) -> Option<Fact> {
-        let (voice, words) = self.pending.as_mut()?;
+        let (_, words) = self.pending.as_ref()?;
         let has_words = |end: usize| (!words[..end].trim().is_empty()).then_some(end);
         let end = match speech {
             Speech::Pauses => has_words(words.len())?,
@@ -114,10 +116,7 @@ impl Updates {
                 [lines, whole, long].into_iter().find_map(has_words)?
             }
         };
-        let (voice, rest) = (*voice, words.split_off(end));
-        let part = std::mem::replace(words, rest);
-        self.pending.take_if(|(_, rest)| rest.is_empty());
-        Some(voice.fact(part))
+        self.part(end)
     }
 
     /// Whether something was said since a tool was called.
@@ -135,7 +134,10 @@ impl Updates {
         let mut facts: Vec<Fact> = self.request().into_iter().collect();
         let message = text(update, "messageId");
         let is_other = message.is_some() && self.message.is_some() && message != self.message.as_deref();
-        if is_other || self.pending.as_ref().is_some_and(|(other, _)| *other != voice) {
+        if is_other
+            || self.begun.is_some_and(|other| other != voice)
+            || self.pending.as_ref().is_some_and(|(other, _)| *other != voice)
+        {
             facts.extend(self.flush_text());
         }
         if voice == Voice::Message {
@@ -152,7 +154,7 @@ impl Updates {
         pending.push_str(words);
         let is_long = pending.len() >= PART_BYTES && words.contains('\n') || pending.len() >= MAX_PART_BYTES;
         if is_long {
-            facts.extend(self.flush_text());
+            facts.extend(self.part(usize::MAX));
         }
         facts
     }
@@ -197,20 +199,27 @@ impl Updates {
         facts
     }
 
+    /// All of the pieces: the message is at its end.
     fn flush_text(&mut self) -> Vec<Fact> {
-        let Some((voice, words)) = self.pending.take().filter(|(_, words)| !words.trim().is_empty()) else {
-            return Vec::new();
-        };
-        vec![voice.fact(words)]
+        let rest = self.part(usize::MAX);
+        self.begun = None;
+        rest.into_iter().collect()
     }
-}
 
-impl Voice {
-    fn fact(self, words: String) -> Fact {
-        match self {
-            Self::Message => said(Role::Assistant, words),
-            Self::Thought => thought(words),
+    /// The pieces up to here, as a part of their message.
+    fn part(&mut self, end: usize) -> Option<Fact> {
+        let (voice, mut part) = self.pending.take()?;
+        let rest = part.split_off(end.min(part.len()));
+        self.pending = (!rest.is_empty()).then_some((voice, rest));
+        if part.trim().is_empty() {
+            return None;
         }
+        Some(match (voice, self.begun.replace(voice) == Some(voice)) {
+            (Voice::Message, false) => said(Role::Assistant, part),
+            (Voice::Thought, false) => thought(part),
+            (Voice::Message, true) => continued(Some(Role::Assistant), part),
+            (Voice::Thought, true) => continued(None, part),
+        })
     }
 }
 
@@ -240,10 +249,25 @@ mod tests {
     }
 
     fn words(fact: Option<Fact>) -> Option<String> {
-        match fact? {
-            Fact::Event(EventBody::Message { text, .. }) => Some(text),
-            other => panic!("a message, and not {other:?}"),
+        let Fact::Event(EventBody::Message { text, .. } | EventBody::Continued { text, .. }) = fact? else {
+            panic!("it is a message")
+        };
+        Some(text)
+    }
+
+    #[test]
+    fn a_part_that_follows_is_more_of_its_message_and_not_another_one() {
+        let mut updates = Updates::default();
+        let mut parts = Vec::new();
+        for words in ["One", " two", " three"] {
+            piece(&mut updates, words);
+            parts.extend(updates.say(Speech::Pauses));
         }
+        let more = |text: &str| continued(Some(Role::Assistant), text);
+        assert_eq!(parts, [said(Role::Assistant, "One"), more(" two"), more(" three")]);
+        updates.read(&json!({"sessionUpdate": "plan", "entries": []}), b"{}");
+        piece(&mut updates, "Another.");
+        assert_eq!(updates.flush(), [said(Role::Assistant, "Another.")]);
     }
 
     #[test]
