@@ -108,7 +108,7 @@ fn queue_table(
                                 td class="n" data-label="p99" { @if runs.count > 0 { (millis(runs.p99_ms.into())) } @else { span class="quiet" { "–" } } }
                                 td class="n" data-label="Failed" { @if queue.tasks.failed > 0 { a class="bad" href=(page.link(&with_query("dead", &[("queue", &queue.queue)]))) { (queue.tasks.failed) } } @else { "0" } @if pulse.failed > 0 { span class="bad" title="Since the rates are counted" { " +" (pulse.failed) } } }
                                 td data-label="State" { (queue_state(queue)) }
-                                td { (menu(page, &queue.queue, &queue_actions(queue))) (limits(page, &queue.queue)) }
+                                td { (menu(page, &queue.queue, &queue_actions(&seen.survey, queue))) (limits(page, &queue.queue)) }
                             }
                         }
                     }
@@ -168,7 +168,7 @@ fn queue_state(queue: &QueueView) -> Markup {
     }
 }
 
-fn queue_actions(queue: &QueueView) -> Vec<ActionButton> {
+fn queue_actions(survey: &Survey, queue: &QueueView) -> Vec<ActionButton> {
     let name = queue.queue.as_str();
     let mut all = vec![if queue.paused.is_some() {
         ActionButton::new("queues.resume", "Resume", &[("p:queue", name)])
@@ -179,7 +179,7 @@ fn queue_actions(queue: &QueueView) -> Vec<ActionButton> {
         all.push(ActionButton::new("breakers.open", "Open the breaker", &[("p:queue", name)]));
         all.push(ActionButton::new("breakers.reset", "Reset the breaker", &[("p:queue", name)]));
     }
-    if queue.held.is_some() {
+    if queue.held.as_ref().is_some_and(|held| is_hold(survey, held)) {
         all.push(ActionButton::new("queues.release", "End the hold", &[("p:queue", name)]));
     }
     all
@@ -222,18 +222,24 @@ fn throttles(page: &PageContext, survey: &Survey, held: &[ThrottleView]) -> Mark
 fn release(survey: &Survey, held: &ThrottleView) -> Vec<ActionButton> {
     let mut fields = vec![("p:queue", held.queue.as_str())];
     fields.extend(held.key.as_deref().map(|key| ("s:key", key)));
-    let is_held = match &held.key {
+    match held.waits_for {
+        "paused" => vec![ActionButton::new("queues.resume", "Resume the queue", &fields[..1])],
+        "breaker_open" => vec![ActionButton::new("breakers.reset", "Reset the breaker", &fields)],
+        "rate_limited" if is_hold(survey, held) => {
+            vec![ActionButton::new("queues.release", "End the hold", &fields)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a "too many requests" answer has placed it.
+fn is_hold(survey: &Survey, held: &ThrottleView) -> bool {
+    match &held.key {
         None => survey.queues.iter().any(|queue| queue.name == held.queue && queue.held_until.is_some()),
         Some(key) => {
             let mut keys = survey.keys.iter().filter(|known| known.queue == held.queue && known.key == *key);
             keys.any(|known| known.held_until.is_some())
         }
-    };
-    match held.waits_for {
-        "paused" => vec![ActionButton::new("queues.resume", "Resume the queue", &fields[..1])],
-        "breaker_open" => vec![ActionButton::new("breakers.reset", "Reset the breaker", &fields)],
-        "rate_limited" if is_held => vec![ActionButton::new("queues.release", "End the hold", &fields)],
-        _ => Vec::new(),
     }
 }
 
