@@ -3,7 +3,7 @@
 
 use hyper::StatusCode;
 use maud::{Markup, html};
-use ostler_core::{EventBody, EventKind, EventKinds, TaskId, ToolStatus, visible_lines};
+use ostler_core::{EventBody, EventKind, EventKinds, Role, TaskId, ToolStatus, visible_lines};
 use ostler_ops::tasks;
 use ostler_store::Store;
 use ostler_store::events::{Event, EventQuery, TextRef};
@@ -150,9 +150,17 @@ fn summary(text: &str) -> String {
     if lines > 1 { format!("{first} … ({lines} lines)") } else { first }
 }
 
+/// What follows a part of a message stands right below it.
 pub(super) fn class(body: &EventBody) -> &'static str {
     if let EventBody::Message { role, .. } = body {
         role.name()
+    } else if let EventBody::Continued { role, .. } = body {
+        match role {
+            Some(Role::Assistant) => "assistant more",
+            Some(Role::User) => "user more",
+            Some(Role::System) => "system more",
+            None => "thinking more",
+        }
     } else if matches!(body, EventBody::ToolResult { status: ToolStatus::Error, .. }) {
         "error"
     } else {

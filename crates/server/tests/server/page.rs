@@ -241,5 +241,14 @@ async fn a_long_transcript_is_short_to_read(world: World) {
     assert!(page.body.len() < 150 * 1024 && page.body.matches("<li id=\"e").count() <= 100);
     let middle = get(&world, &format!("/tasks/{id}/transcript?after=8122"), FULL).await;
     assert!(middle.body.contains("id=\"e8123\""));
+    // A message that came in two parts reads as one.
+    let role = Role::Assistant;
+    let parts = vec![
+        EventBody::Message { role, text: "The first".to_owned() },
+        EventBody::Continued { role: Some(role), text: " and the rest".to_owned() },
+    ];
+    world.store.append(claimed[0].lease.as_ref(), parts).await.expect("they are written");
+    let end = get(&world, &format!("/tasks/{id}"), FULL).await;
+    assert!(end.body.contains("<li id=\"e10002\" class=\"event assistant more\">"), "{}", end.body);
     std::mem::forget(claimed);
 }
