@@ -77,7 +77,7 @@ async fn a_pool_of_agents_keeps_the_record_of_each_unit_whether_it_completes_fai
     for (subject, unit) in &report.units {
         assert_eq!(unit.prompt, format!("Describe {subject} in one sentence. Write it to answer.md."));
         sessions.extend(unit.session.clone());
-        assert_eq!(unit.conversation[..2], ["session", "prompt"], "{unit:?}");
+        assert_eq!(unit.conversation[..2], ["prompt", "session"], "{unit:?}");
         match subject.as_str() {
             "a cat" => {
                 assert_eq!(
