@@ -1351,8 +1351,8 @@ class _Memory:
     ) -> None:
         self.mouth = threading.RLock()
         self.gateway = answers is not None
-        self.answers = deque(answers or ())
-        self.events = deque(events)
+        self.answers: deque[Any] = deque(answers or ())
+        self.events: deque[Sequence[Mapping[str, Any]]] = deque(events)
         # The queries that stream: what their next events are, and their answer.
         self.streams: list[tuple[deque[Mapping[str, Any]], dict[str, Any]]] = []
         self.sessions = 0
@@ -1400,8 +1400,9 @@ class _Memory:
             self.tested.dropped.append(call["query"])
             return {}
         if what == "next_events":
-            events, answer = self.streams[call["query"] - 1]
-            return {"events": [events.popleft()]} if events else answer
+            query: int = call["query"]
+            waiting, end = self.streams[query - 1]
+            return {"events": [waiting.popleft()]} if waiting else end
         self.tested.queries.append({name: call[name] for name in ("session", "input", "options") if name in call})
         given = self.answers.popleft() if self.answers else Permanent("the test has no more answers")
         if isinstance(given, TaskError):
