@@ -145,18 +145,16 @@ impl NodeLifecycle {
         answer
     }
 
-    /// Stops claiming tasks for good. Returns whether a drain was under way already.
-    pub(crate) fn leave(&self) -> Leaving {
-        self.leave_from(NodeState::Running)
+    /// Stops claiming tasks for good.
+    pub(crate) fn leave(&self) {
+        self.leave_from(NodeState::Running);
     }
 
-    fn leave_from(&self, state: NodeState) -> Leaving {
-        let mut before = Leaving::No;
+    fn leave_from(&self, state: NodeState) {
         self.leaving.send_modify(|leaving| {
-            before = std::mem::replace(leaving, Leaving::ForGood);
+            *leaving = Leaving::ForGood;
             self.go(state, NodeState::Draining);
         });
-        before
     }
 
     /// Fences the node: its leases are lost or about to be, so no more tasks are claimed and running attempts are ended.
@@ -191,7 +189,7 @@ mod tests {
         assert_eq!(node.resume(), ResumeAnswer::Resumed);
         assert_eq!(node.now_and_leaving(), (NodeState::Running, Leaving::No));
         node.drain();
-        assert_eq!(node.leave(), Leaving::Revocable);
+        node.leave();
         assert_eq!(node.resume(), ResumeAnswer::Stopping);
         node.drain();
         assert_eq!(node.now_and_leaving(), (NodeState::Draining, Leaving::ForGood), "it stays final");

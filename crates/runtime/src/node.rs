@@ -169,11 +169,12 @@ impl Node {
     /// Takes no more work, waits for running attempts, hands the rest back after `timeout`, and ends. Nothing is lost, and no
     /// attempt counts as a failure. This cannot be taken back; see [`NodeHandle::begin_drain`] for a drain that can.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
-        let running = self.handle.running();
-        // After a drain that could be taken back, there is only news if it has not ended everything.
-        if self.handle.lifecycle.leave() == Leaving::No || running > 0 {
+        let (running, lifecycle) = (self.handle.running(), &self.handle.lifecycle);
+        // It is told before a pool can stop. After a drain that could be taken back, there is only news if it has not ended everything.
+        if *lifecycle.leaving().borrow() == Leaving::No || running > 0 {
             self.handle.telemetry.node_draining(timeout, running);
         }
+        lifecycle.leave();
         self.sessions.wish.send_replace(Some(timeout));
         match self.sessions.supervisor.take() {
             Some(supervisor) => supervisor.await.unwrap_or_default(),
