@@ -1,5 +1,5 @@
-//! Runs through a gateway: a handler of one's own with work before and after two queries in one session, which sees what is said in the first
-//! one as it is said, and a run that is queued under an id of the caller's own, in a folder, with a bound on its iterations.
+//! Runs through a gateway. A handler asks two queries in one session, with work before and after them, and streams the events of the first.
+//! A run is queued under an id of its caller, in a folder, with a bound on its iterations.
 //!
 //! `gateway_runs FOLDER` asks a command of this machine, which stands in for an agent. `gateway_runs FOLDER http://127.0.0.1:8900` asks a
 //! server, such as `examples/gateway.py`. For the real claude, take `Dialect::Claude`, and no command.

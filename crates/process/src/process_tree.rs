@@ -8,7 +8,7 @@ use ostler_core::TreeProcess;
 use crate::memory::resident_bytes;
 use crate::supervisor::family;
 
-/// A process and all its descendants as far as their parents live, each below its parent; at most so many. Empty if it is gone.
+/// A process and its descendants, each below its parent, at most `most` of them. Orphans are missing. Empty if the process is gone.
 #[must_use]
 pub fn process_tree(root: u32, most: usize) -> Vec<TreeProcess> {
     let Ok(root) = i32::try_from(root) else { return Vec::new() };

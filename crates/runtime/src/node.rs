@@ -170,7 +170,7 @@ impl Node {
     /// attempt counts as a failure. This cannot be taken back; see [`NodeHandle::begin_drain`] for a drain that can.
     pub async fn drain(mut self, timeout: Duration) -> Drained {
         let (running, lifecycle) = (self.handle.running(), &self.handle.lifecycle);
-        // It is told before a pool can stop. After a drain that could be taken back, there is only news if it has not ended everything.
+        // The event comes before those of its pools. A drain that could be taken back has sent it already, unless tasks still run.
         if *lifecycle.leaving().borrow() == Leaving::No || running > 0 {
             self.handle.telemetry.node_draining(timeout, running);
         }

@@ -242,7 +242,7 @@ fn a_handler_that_is_cancelled_in_a_stream_stops_the_query() {
     }
 }
 
-/// A handler that does something else after the first message, until it is told to read on.
+/// A handler that reads one message, asks another query, waits for a file, and then reads the rest.
 const SLOW_PYTHON: &str = r#"
 import os, time
 from ostler import worker

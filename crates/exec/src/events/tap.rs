@@ -12,7 +12,7 @@ const MAX_COPIES: usize = 16;
 /// Bytes of one text. What is longer is cut in the copy, and whole in the transcript.
 const MAX_COPY_BYTES: usize = 1 << 20;
 
-/// Copies what is said and done in a conversation.
+/// Copies the events of a conversation to the handler that streams it.
 #[derive(Debug)]
 pub(crate) struct EventTap {
     copies: mpsc::Sender<EventBody>,

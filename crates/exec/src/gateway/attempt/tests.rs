@@ -94,7 +94,7 @@ async fn queries_of_an_attempt_are_bounded_and_those_of_a_session_come_one_by_on
     assert_eq!(counting.most.load(Ordering::SeqCst), 1);
 }
 
-/// Says the numbers below the one that it is asked for, each when it may, and stops when it is told to.
+/// A gateway that answers a number with one message for each number below it. It waits for a permit before each message, and a cancel ends it.
 #[derive(Debug)]
 struct Telling {
     /// What may be said.
