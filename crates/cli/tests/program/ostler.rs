@@ -217,6 +217,12 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
+    /// Kills it and waits for its end: what it held, such as a socket, is free then.
+    pub(crate) fn kill(&mut self) {
+        self.signal(ProcessSignal::KILL);
+        self.child.wait().expect("its end can be waited for");
+    }
+
     /// Waits for the exit code, and returns the unread lines.
     pub(crate) fn end(mut self) -> (Option<i32>, Vec<String>) {
         let mut rest = Vec::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ostler_testkit::{MAX_WAIT, ProcessSignal};
+use ostler_testkit::MAX_WAIT;
 use serde_json::json;
 
 use crate::ostler::{Place, Running};
@@ -104,7 +104,7 @@ impl Behind {
 
     /// The program again, at the same socket.
     fn restart(&mut self) {
-        self.running.signal(ProcessSignal::KILL);
+        self.running.kill();
         self.running = start(&self.place);
     }
 

@@ -122,6 +122,8 @@ async fn a_worker_takes_nothing_more_from_a_queue_that_its_failure_stops() {
         emits.emit();
         async { Err(TaskError::queue_stop("the key is wrong")) }
     });
+    // Nothing may start before the first round: its resumption would begin another one.
+    set(&here, QueueChange::Pause("not yet".to_owned())).await;
     let node = node(&here, 1, handler).await;
     here.store().enqueue(Ids::new(3).new_tasks(40, QUEUE, KIND)).await.unwrap();
     let rounds = 50;
