@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ostler_core::{ErrorClass, WorkerId};
+use ostler_core::{ErrorClass, Outcome, WorkerId};
 use ostler_exec::{AttemptResult, Work, WorkerFate};
 use ostler_isolate::{FunctionEnd, Isolation};
 
@@ -167,18 +167,27 @@ fn charges(bench: &Bench, positions: Positions) -> VecDeque<Charge> {
 /// Runs scripts until there are none left, each in a host that has run others before, if it survived them.
 async fn run_all(bench: &Bench, charges: &Mutex<VecDeque<Charge>>) -> Vec<HostBlast> {
     let mut blasts = Vec::new();
-    let mut worker = bench.open().await;
+    let (mut worker, mut is_new) = (bench.open().await, true);
     loop {
         let next = charges.lock().expect("no panic").pop_front();
-        let Some(Charge { name, position, kind, ends, timeout, limit }) = next else { break };
-        let work = Work { timeout, ..work(&kind, "null") };
+        let Some(charge) = next else { break };
+        let work = Work { timeout: charge.timeout, ..work(&charge.kind, "null") };
         let began = Instant::now();
         let (ended, _) = bench.run(worker, work).await;
-        let overrun = began.elapsed().saturating_sub(limit);
-        if ended.slot != WorkerFate::Reusable {
+        let overrun = began.elapsed().saturating_sub(charge.limit);
+        // A host may leave after a script that it survived. What it does not receive is handed back, and runs elsewhere.
+        let is_back = ended.outcome == Outcome::HandedBack;
+        assert!(!(is_back && is_new), "{}: handed back by a new host", charge.name);
+        is_new = ended.slot != WorkerFate::Reusable;
+        if is_new {
             bench.executor.close(worker).await;
             worker = bench.open().await;
         }
+        if is_back {
+            charges.lock().expect("no panic").push_front(charge);
+            continue;
+        }
+        let Charge { name, position, ends, .. } = charge;
         blasts.push(HostBlast { name, position, cause: cause(&ended), overrun, ended, ends });
     }
     bench.executor.close(worker).await;
