@@ -141,6 +141,11 @@ impl Dispatcher {
         };
         let target = format!("{} {path}", head.method);
         let done = run_operation(operation, call, target).await;
+        // A login with a wrong text is a guess, like a request with a wrong token.
+        let status = done.as_ref().map_or_else(|error| error.status, |answer| answer.status());
+        if status == StatusCode::UNAUTHORIZED {
+            self.slow_down(connection.peer).await;
+        }
         match operation.answers {
             Answers::Page => Ok(done.unwrap_or_else(|error| page::failed(path, &error))),
             Answers::Json(_)

@@ -161,10 +161,11 @@ impl Guard {
                 Credential::Bearer(caller) | Credential::Cookie(caller) | Credential::Both(caller),
             ) => caller,
         };
-        match (operation.effect, caller.access) {
-            (OperationEffect::Change, Access::Read) => Err(ApiRefusal::ReadOnly),
-            (OperationEffect::Change, Access::Full)
-            | (OperationEffect::Look, Access::Read | Access::Full) => Ok(AllowedCaller::By(caller.clone())),
+        match (operation.access, caller.access) {
+            (Access::Full, Access::Read) => Err(ApiRefusal::ReadOnly),
+            (Access::Full, Access::Full) | (Access::Read, Access::Read | Access::Full) => {
+                Ok(AllowedCaller::By(caller.clone()))
+            }
         }
     }
 

@@ -120,6 +120,7 @@ fn described(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         "parameters": parameters(operation, generator),
         "responses": responses(operation, generator),
         "x-effect": match operation.effect { OperationEffect::Look => "look", OperationEffect::Change => "change" },
+        "x-access": operation.access.name(),
         "x-danger": operation.danger.name(),
         "x-command": operation.command,
     });

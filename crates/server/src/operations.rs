@@ -20,6 +20,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::answer::{Answer, RequestError};
 use crate::call::ApiCall;
+use crate::tokens::Access;
 pub(crate) use system::{close_session, open_session};
 
 /// An operation under way.
@@ -153,6 +154,8 @@ pub struct Operation {
     pub effect: OperationEffect,
     pub danger: Danger,
     pub credentials: Credentials,
+    /// What a credential must permit.
+    pub access: Access,
     pub(crate) audited: Audited,
     pub query: Option<SchemaOf>,
     pub body: Option<SchemaOf>,
@@ -181,6 +184,7 @@ impl Operation {
             effect: OperationEffect::Look,
             danger: Danger::None,
             credentials: Credentials::Needed,
+            access: Access::Read,
             audited: Audited::No,
             query: None,
             body: None,
@@ -202,6 +206,7 @@ impl Operation {
         Self {
             method: OperationMethod::Post,
             effect: OperationEffect::Change,
+            access: Access::Full,
             audited: Audited::Yes,
             ..Self::look(id, path, summary, command, answers, run)
         }
@@ -261,6 +266,11 @@ impl Operation {
         Self { credentials: Credentials::NotNeeded, ..self }
     }
 
+    /// A change of nothing but the caller's own session.
+    const fn for_readers(self) -> Self {
+        Self { access: Access::Read, ..self }
+    }
+
     const fn by_token(self) -> Self {
         Self { credentials: Credentials::Token, ..self }
     }
@@ -295,8 +305,8 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::look("ready", "/ready", "Whether the node takes work and its store answers", "", Json(schema::<system::ReadyAnswer>), run!(system::ready)).for_anyone(),
     Operation::look("metrics", "/metrics", "What the node did and, from one node at a time, what the store holds. No token is needed if the config opens it", "", OpenMetrics, run!(system::metrics)).unless_opened(),
     Operation::change("login", "/login", "Opens a session with the text of a login link, once", "", Json(schema::<system::SessionAnswer>), run!(system::log_in)).body(schema::<system::LoginInput>).for_anyone(),
-    Operation::change("logout", "/logout", "Ends the session of the cookie", "", Nothing, run!(system::log_out)).status(204),
-    Operation::change("login.link", "/api/v1/login-links", "Makes the text of a login link, valid once and for five minutes", "ostler open", Json(schema::<system::LoginLink>), run!(system::login_link)).by_token(),
+    Operation::change("logout", "/logout", "Ends the session of the cookie", "", Nothing, run!(system::log_out)).for_readers().status(204),
+    Operation::change("login.link", "/api/v1/login-links", "Makes the text of a login link, valid once and for five minutes. Its session may do what the token may, or only look if the body asks for that", "ostler open", Json(schema::<system::LoginLink>), run!(system::login_link)).body(schema::<system::LinkInput>).by_token().for_readers(),
     Operation::look("openapi", "/api/v1/openapi.json", "This description", "", Json(schema::<serde_json::Value>), run!(system::openapi)),
     Operation::look("session", "/api/v1/session", "Who asks, and what it may do", "", Json(schema::<system::SessionAnswer>), run!(system::session)),
     Operation::look("audit", "/api/v1/audit", "Changes that were made by hand through this node, the newest first", "", Json(schema::<Vec<w::audit::AuditView>>), run!(system::audit)).query(schema::<system::LimitQuery>),
@@ -391,7 +401,7 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::page("page.cost", "/cost", "What was spent", run!(page::cost::show)),
     Operation::page("page.login", "/login", "The login page", run!(page::login::show)).for_anyone(),
     Operation::form("page.log_in", "/login/form", "Logs in by a form", run!(page::login::by_form)).for_anyone(),
-    Operation::form("page.log_out", "/logout/form", "Logs out by a form", run!(page::login::log_out)),
+    Operation::form("page.log_out", "/logout/form", "Logs out by a form", run!(page::login::log_out)).for_readers(),
     Operation::form("page.act", "/do/{operation}", "Runs an operation of this table for a page", run!(page::actions::act)),
     Operation::look("page.file", "/assets/{name}", "A style sheet or a script", "", PageFile, run!(page::assets::asset)).for_anyone(),
 ];

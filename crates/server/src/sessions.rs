@@ -1,4 +1,4 @@
-//! Sessions of browsers: login links that are valid once and for minutes, and cookies. KeptSessions in memory only: they end with the node, and
+//! Sessions of browsers: login links that are valid once and for minutes, and cookies. They are in memory only: they end with the node, and
 //! with the token that opened them.
 
 use std::collections::HashMap;
@@ -52,11 +52,14 @@ impl BrowserSessions {
         if granted.until < Instant::now() || !tokens.has(&granted.token) {
             return None;
         }
-        let cookie = random_text();
-        bound(&mut kept.sessions);
-        let caller = granted.caller.clone();
-        kept.sessions.insert(digest(&cookie), Granted { until: Instant::now() + SESSION_TTL, ..granted });
-        Some((cookie, caller))
+        Some(open(&mut kept, Granted { until: Instant::now() + SESSION_TTL, ..granted }))
+    }
+
+    /// Opens a session with a token itself. Returns the value of the cookie.
+    pub(crate) fn log_in_by_token(&self, text: &str, tokens: &Tokens) -> Option<(String, Caller)> {
+        let (caller, token) = tokens.find(text)?;
+        let until = Instant::now() + SESSION_TTL;
+        Some(open(&mut self.kept(), Granted { caller, token, until }))
     }
 
     /// Whose session this cookie is.
@@ -79,6 +82,14 @@ impl BrowserSessions {
     fn kept(&self) -> std::sync::MutexGuard<'_, KeptSessions> {
         self.0.lock().expect("no panic while sessions are held")
     }
+}
+
+fn open(kept: &mut KeptSessions, granted: Granted) -> (String, Caller) {
+    let cookie = random_text();
+    bound(&mut kept.sessions);
+    let caller = granted.caller.clone();
+    kept.sessions.insert(digest(&cookie), granted);
+    (cookie, caller)
 }
 
 fn bound(kept: &mut HashMap<TokenDigest, Granted>) {

@@ -93,14 +93,7 @@ pub(crate) enum Command {
     Up(Up),
     /// Open the pages of a running node in a browser, by a login link that is valid once
     #[command(after_help = "Example: ostler open 01JC8Z0Q4M9T7N3V5X1B2D6F8H --print")]
-    Open {
-        /// The page of this task, by id
-        #[arg(value_parser = values::id)]
-        task: Option<ostler_core::TaskId>,
-        /// Only print the link
-        #[arg(long)]
-        print: bool,
-    },
+    Open(OpenArgs),
     /// Enqueue a task and print its id; with --jsonl, many tasks
     #[command(after_help = "Example: ostler submit mail send --payload '{\"to\":\"anna\"}' --key welcome-17")]
     Submit(Submit),
@@ -298,6 +291,20 @@ pub(crate) struct Doctor {
     /// The config file [default: ostler.toml in this folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// `ostler open`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OpenArgs {
+    /// The page of this task, by id
+    #[arg(value_parser = values::id)]
+    pub(crate) task: Option<ostler_core::TaskId>,
+    /// Only print the link
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// A link for a visitor who may only look
+    #[arg(long)]
+    pub(crate) readonly: bool,
 }
 
 /// `ostler top`.

@@ -123,10 +123,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Demo => demo::run().map(|()| Code::Done),
         Command::DemoWorker { path, name } => demo::run_worker(&path, &name).map(|()| Code::Done),
         Command::Up(up) => up::run(&console, up),
-        Command::Open { task, print } => {
-            let browser = if print { open::Browser::LeftAlone } else { open::Browser::Opened };
-            block_on(open::run(&console, task, browser))
-        }
+        Command::Open(open) => block_on(open::run(&console, &open)),
         Command::Submit(submit) => block_on(submit::run(&console, submit)),
         Command::Run(run) => block_on(run::run(&console, run)),
         Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),

@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use ostler_core::TaskId;
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Console, config};
+use crate::args::OpenArgs;
 use crate::config::{Config, Listen};
 use crate::exit::{Code, refused};
 use crate::up::{api_token, login_address};
@@ -25,14 +26,12 @@ struct OpenedLink {
     link: String,
 }
 
-/// Whether a browser is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Browser {
-    Opened,
-    LeftAlone,
+/// What the node is asked for: a link whose session may do what the token may, or only look.
+pub(super) fn link_input(wanted: &OpenArgs) -> Value {
+    if wanted.readonly { json!({ "access": "read" }) } else { json!({}) }
 }
 
-pub(super) async fn run(console: &Console, task: Option<TaskId>, browser: Browser) -> anyhow::Result<Code> {
+pub(super) async fn run(console: &Console, wanted: &OpenArgs) -> anyhow::Result<Code> {
     let place = console.place()?;
     let api = match config::here() {
         Some(path) => config::required(&path)?.api,
@@ -44,7 +43,7 @@ pub(super) async fn run(console: &Console, task: Option<TaskId>, browser: Browse
         Listen::At(address) => address,
     };
     let token = api_token(place.url())?;
-    let answer = tokio::time::timeout(MAX_ANSWER, ask(&address, &token)).await;
+    let answer = tokio::time::timeout(MAX_ANSWER, ask(&address, &token, &link_input(wanted).to_string())).await;
     let answer = answer.context("the node does not answer in time")?;
     let (status, body) = answer.map_err(|error| {
         refused(Code::NotFound, format!("no node answers at {address}: {error}; start one: ostler up"))
@@ -54,17 +53,17 @@ pub(super) async fn run(console: &Console, task: Option<TaskId>, browser: Browse
             format!("the node at {address} does not know the token of this store; it may serve another one");
         return Err(refused(Code::BadInput, sentence));
     }
-    let body: serde_json::Value = serde_json::from_str(&body).context("the node's answer is not JSON")?;
+    let body: Value = serde_json::from_str(&body).context("the node's answer is not JSON")?;
     let text =
-        body.get("token").and_then(serde_json::Value::as_str).context("the node's answer has no token")?;
-    let link = login_address(&address, api.public_url.as_deref(), &api.base_path, task, text);
-    told(console, &link, browser)
+        body.get("token").and_then(Value::as_str).context("the node's answer has no token")?;
+    let link = login_address(&address, api.public_url.as_deref(), &api.base_path, wanted.task, text);
+    told(console, wanted, &link)
 }
 
 /// Prints the link, and opens it.
-pub(super) fn told(console: &Console, link: &str, browser: Browser) -> anyhow::Result<Code> {
+pub(super) fn told(console: &Console, wanted: &OpenArgs, link: &str) -> anyhow::Result<Code> {
     console.out.answer(&OpenedLink { link: link.to_owned() }, |_| format!("{link}\n"))?;
-    if browser == Browser::Opened {
+    if !wanted.print {
         open(link);
     }
     Ok(Code::Done)
@@ -81,10 +80,15 @@ fn open(link: &str) {
     }
 }
 
-async fn ask(address: &ostler_server::ListenAddress, token: &str) -> std::io::Result<(u16, String)> {
+async fn ask(
+    address: &ostler_server::ListenAddress,
+    token: &str,
+    body: &str,
+) -> std::io::Result<(u16, String)> {
     let host = address.to_string();
     let request = format!(
-        "POST /api/v1/login-links HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "POST /api/v1/login-links HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
     );
     let mut answer = String::new();
     match address {

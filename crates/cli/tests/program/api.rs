@@ -319,6 +319,16 @@ fn a_login_link_of_the_program_works_once_and_its_text_is_written_nowhere() {
         let value = cookie.split_once('=').expect("a value").1;
         texts.extend([text.to_owned(), value.to_owned()]);
     }
+    // A link for a visitor who may only look.
+    let link = open(&["--readonly"]);
+    let (status, cookie) = log_in(&node, link.split_once('#').expect("a text").1);
+    assert_eq!(status, 200);
+    let cookie = format!("cookie: {}\r\nsec-fetch-site: same-origin\r\n", cookie.expect("a cookie"));
+    for (method, path, status) in [("GET", "/api/v1/session", "200"), ("POST", "/api/v1/queues/q/pause", "403")] {
+        let mut answer = String::new();
+        node.open(method, path, "", &cookie, "").read_to_string(&mut answer).expect("it is answered");
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
+    }
     let (pid, audit) = (node.running.pid(), place.folder().join("ostler.db.audit.jsonl"));
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).expect("it runs");
     node.running.signal(ProcessSignal::TERM);

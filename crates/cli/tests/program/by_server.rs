@@ -1,7 +1,8 @@
 //! `--server`: the same output and exit codes as on the store, and commands that need the store itself.
 
 use std::cell::RefCell;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 
 use serde_json::Value;
 
@@ -387,5 +388,18 @@ fn a_login_link_is_made_by_a_node() {
         link["link"].as_str().is_some_and(|link| link.contains(&format!("/login?to=tasks/{id}#"))),
         "{link}"
     );
+    // A link for a visitor who may only look.
+    let link = node.done(&["open", "--print", "--readonly"]);
+    let body = serde_json::json!({ "token": link.trim().split_once('#').expect("a text").1 }).to_string();
+    let host = node.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).expect("it listens");
+    let length = body.len();
+    let head = format!(
+        "POST /login HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("it is sent");
+    let mut who = String::new();
+    stream.read_to_string(&mut who).expect("it is answered");
+    assert!(who.contains("\"access\":\"read\""), "{who}");
     node.ask_as("another-token", &["open", "--print"]).is_refused(3, "OSTLER_TOKEN");
 }

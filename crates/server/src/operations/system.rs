@@ -18,9 +18,10 @@ use super::tasks::page_size;
 use crate::answer::{Answer, RequestError, json_answer, ok, plain};
 use crate::call::ApiCall;
 use crate::dispatch::{TaskCount, cookie};
-use crate::guard::CookieTransport;
+use crate::guard::{Caller, CookieTransport};
 use crate::openapi::document;
 use crate::sessions::SESSION_TTL;
+use crate::tokens::Access;
 
 /// How long a store may take to answer.
 const MAX_STORE_TIME: Duration = Duration::from_secs(2);
@@ -119,9 +120,11 @@ fn set_cookie(call: &ApiCall, answer: &mut Answer, value: &str, ttl: Duration) {
     }
 }
 
-/// Opens a session for a browser with the text of a link. Returns the header with its cookie.
+/// Opens a session for a browser with the text of a link, or with a token. Returns the header with its cookie.
 pub(crate) fn open_session(call: &ApiCall, text: &str) -> Option<hyper::HeaderMap> {
-    let (value, _) = call.app.sessions.log_in(text, &call.app.tokens)?;
+    let (sessions, tokens) = (&call.app.sessions, &call.app.tokens);
+    let by_link = sessions.log_in(text, tokens);
+    let (value, _) = by_link.or_else(|| sessions.log_in_by_token(text, tokens))?;
     let mut answer = plain(StatusCode::OK, "text/html", "");
     set_cookie(call, &mut answer, &value, SESSION_TTL);
     Some(cookie_alone(&answer))
@@ -142,6 +145,20 @@ fn cookie_alone(answer: &Answer) -> hyper::HeaderMap {
     set.map(|value| (SET_COOKIE, value)).into_iter().collect()
 }
 
+/// What the session of a login link may do.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LinkInput {
+    /// `read`: only look. Without it, what the token may do.
+    access: Option<LinkAccess>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum LinkAccess {
+    Read,
+}
+
 /// A login link.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct LoginLink {
@@ -155,10 +172,15 @@ pub(super) async fn login_link(call: ApiCall) -> Result<Answer, RequestError> {
     // The guard lets only tokens come here: a session could prolong itself otherwise.
     let header = call.headers.get(hyper::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim).unwrap_or_default();
-    let Some(owner) = call.app.tokens.find(token) else {
+    let LinkInput { access } = call.body()?;
+    let Some((caller, digest)) = call.app.tokens.find(token) else {
         return Err(RequestError::new(StatusCode::FORBIDDEN, "token_needed", "a login link needs a token"));
     };
-    let token = call.app.sessions.link(owner);
+    let caller = match access {
+        Some(LinkAccess::Read) => Caller { access: Access::Read, ..caller },
+        None => caller,
+    };
+    let token = call.app.sessions.link((caller, digest));
     let path = format!("{}/login#{token}", call.app.guard.policy.base_path);
     ok(&LoginLink { token, path })
 }

@@ -1,4 +1,4 @@
-//! The login page: a script posts the text after the `#` of a login link, once; without script there is a field to paste it.
+//! The login page: a script posts the text after the `#` of a login link, once. There is also a field to paste a link, or a token.
 
 use hyper::StatusCode;
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use crate::answer::{Answer, RequestError, plain};
 use crate::call::ApiCall;
 use crate::operations::{close_session, open_session};
 
-/// The field with the text of a link.
+/// The field with a link, the text of a link, or a token.
 const TOKEN: &str = "token";
 /// Where to go then, from the root of the pages.
 const TO: &str = "to";
@@ -29,7 +29,7 @@ pub(crate) fn in_place(path: &str, query: Option<&str>) -> Answer {
     page(StatusCode::UNAUTHORIZED, &root_of(path), &to, "")
 }
 
-/// Logs in by the form, for browsers without script.
+/// Logs in by the form: by a link in browsers without script, or by a token.
 pub(crate) async fn by_form(call: ApiCall) -> Result<Answer, RequestError> {
     let fields = FormFields::read(call.text()?)?;
     let to = way(&fields);
@@ -37,10 +37,10 @@ pub(crate) async fn by_form(call: ApiCall) -> Result<Answer, RequestError> {
     // People paste the whole link.
     let text = text.rsplit_once('#').map_or(text, |(_, text)| text).trim();
     if text.is_empty() {
-        return Ok(page(StatusCode::BAD_REQUEST, "../", &to, "Paste the login link."));
+        return Ok(page(StatusCode::BAD_REQUEST, "../", &to, "Paste a login link or a token."));
     }
     let Some(granted) = open_session(&call, text) else {
-        let sentence = "This login link was used, or is too old. Make another one.";
+        let sentence = "This is no token of this node, and no login link that is still valid. Make another one.";
         return Ok(page(StatusCode::UNAUTHORIZED, "../", &to, sentence));
     };
     let mut answer = see_other(&format!("../{to}"))?;
@@ -68,12 +68,12 @@ fn page(status: StatusCode, root: &str, to: &str, wrong: &str) -> Answer {
             p { (command("ostler open")) }
             form id="login" method="post" action=(format!("{root}login/form")) data-root=(root) {
                 input type="hidden" name=(TO) value=(to);
-                label for="token" { "Or paste the link here" }
+                label for="token" { "Or paste a login link or a token here" }
                 input id="token" name=(TOKEN) type="password" autocomplete="off" spellcheck="false" required;
                 button class="button" { "Log in" }
             }
             p id="wrong" role="alert" class="refused" { (wrong) }
-            p class="quiet" { "A link is valid once and for five minutes. A session lasts twelve hours, and ends when the node stops." }
+            p class="quiet" { "A link is valid once and for five minutes. A session lasts twelve hours, and ends when the node stops. With a read token it may only look." }
         }
     };
     plain(status, HTML, document(root, "Log in", &assets::LOGIN, &body))

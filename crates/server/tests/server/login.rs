@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use ostler_testkit::MAX_WAIT;
 use serde_json::json;
 
-use crate::world::{FULL, READ, World, on_each_store};
+use crate::world::{FULL, READ, Reply, World, on_each_store};
 
 on_each_store!(
     a_link_opens_one_session_which_ends_with_its_token,
     nodes_of_one_machine_keep_their_sessions_apart,
+    a_visitor_with_a_read_token_logs_in_looks_and_logs_out,
 );
 
 async fn log_in(world: &World, text: &str) -> crate::world::Reply {
@@ -72,6 +73,56 @@ async fn nodes_of_one_machine_keep_their_sessions_apart(one: World) {
         (jar[1].split('=').next().expect("a name"), jar[0].split('=').nth(1).expect("a value"));
     let swapped = format!("{name}={value}");
     other.client().await.ask("GET", "/api/v1/session", &[("cookie", &swapped)], "").await.is(401);
+}
+
+/// The cookie that an answer sets.
+fn cookie_of(reply: &Reply) -> String {
+    let cookie = reply.header("set-cookie").expect("a cookie");
+    cookie.split(';').next().expect("a pair").to_owned()
+}
+
+async fn a_visitor_with_a_read_token_logs_in_looks_and_logs_out(world: World) {
+    let id = world.enqueue(1).await.remove(0).to_string();
+    let links = async |token: &str, body: &str| {
+        let token = format!("Bearer {token}");
+        let headers = [("authorization", token.as_str())];
+        let made = world.client().await.ask("POST", "/api/v1/login-links", &headers, body).await;
+        made.is(200).json()["token"].as_str().expect("a text").to_owned()
+    };
+    let form = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
+    let by_form = async |text: &str| {
+        world.client().await.ask("POST", "/login/form", &form, &format!("token={text}&to=tasks")).await
+    };
+    // By a link of a read token, by a link for readers that a full token has made, and by the token itself.
+    let by_link = log_in(&world, &links(READ, "").await).await;
+    assert_eq!(by_link.is(200).json(), json!({ "name": "viewer", "access": "read" }));
+    let given = log_in(&world, &links(FULL, r#"{"access":"read"}"#).await).await;
+    assert_eq!(given.is(200).json(), json!({ "name": "owner", "access": "read" }));
+    let by_token = by_form(READ).await;
+    assert_eq!(by_token.is(303).header("location"), Some("../tasks"));
+    assert!(by_form("no-token-of-this-node").await.is(401).body.contains("no token of this node"));
+    for logged_in in [by_link, given, by_token] {
+        let cookie = cookie_of(&logged_in);
+        let ours = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin"), ("accept", "text/html")];
+        let mut client = world.client().await;
+        for path in ["/", "/tasks", &format!("/tasks/{id}"), "/dead", "/jobs", "/nodes", "/schedules"] {
+            let page = client.ask("GET", path, &ours, "").await;
+            assert!(page.is(200).body.contains("may only look"), "{path}");
+            assert!(!page.body.contains("/do/") && !page.body.contains("\"do/"), "{path} has a button");
+        }
+        let pressed = [ours[0], ours[1], form[0]];
+        let body = format!("p%3Aid={id}&confirmed=yes");
+        let reply = client.ask("POST", "/do/tasks.cancel", &pressed, &body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (403, "read_only"));
+        let path = format!("/api/v1/tasks/{id}/cancel");
+        assert_eq!(client.ask("POST", &path, &ours, "").await.status, 403);
+        // A session makes no link, so it does not prolong itself.
+        assert_eq!(client.ask("POST", "/api/v1/login-links", &ours, "").await.status, 401);
+        let out = client.ask("POST", "/logout/form", &pressed, "").await;
+        assert_eq!(out.is(303).header("location"), Some("../login"));
+        assert_eq!(client.ask("GET", "/api/v1/session", &ours, "").await.status, 401);
+    }
+    assert_eq!(world.get(&format!("/api/v1/tasks/{id}")).await.json()["state"], "queued");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,10 +59,7 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         Command::Drain { node: name } => nodes::drain(console, node, &name).await,
         Command::Resize(what) => nodes::resize(console, node, what).await,
         Command::Recycle(whom) => nodes::recycle(console, node, whom).await,
-        Command::Open { task, print } => {
-            let browser = if print { open::Browser::LeftAlone } else { open::Browser::Opened };
-            nodes::open(console, node, task, browser).await
-        }
+        Command::Open(open) => nodes::open(console, node, &open).await,
         Command::Continue(what) => submit::go_on(console, node, what).await,
         Command::Cost(cost) => system::cost(console, node, &cost).await,
         Command::Doctor(_) => system::doctor(console, node).await,

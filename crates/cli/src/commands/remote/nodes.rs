@@ -1,13 +1,12 @@
 //! Commands to nodes by one of them: drain, resume, resize, recycle; and a login link for its pages.
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient};
-use ostler_core::TaskId;
 use ostler_ops::recycle::WorkersToRecycle;
 use ostler_wire::action::NodeCommandView;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::args::{Recycle, Resize};
+use crate::args::{OpenArgs, Recycle, Resize};
 use crate::commands::{Console, drain, open, recycle, resize};
 use crate::exit::{Code, refused};
 use crate::up::login_link;
@@ -50,8 +49,7 @@ struct LinkText {
 pub(super) async fn open(
     console: &Console,
     node: &RemoteClient,
-    task: Option<TaskId>,
-    browser: open::Browser,
+    open: &OpenArgs,
 ) -> anyhow::Result<Code> {
     let address = node.address();
     if address.starts_with("unix:") {
@@ -60,6 +58,7 @@ pub(super) async fn open(
             "no browser reaches a Unix socket; name the address of the pages",
         ));
     }
-    let LinkText { token } = node.request(ApiRequest::new(ApiMethod::Post, &["login-links"])).await?;
-    open::told(console, &login_link(&address, task, &token), browser)
+    let request = ApiRequest::new(ApiMethod::Post, &["login-links"]).body(&open::link_input(open));
+    let LinkText { token } = node.request(request).await?;
+    open::told(console, open, &login_link(&address, open.task, &token))
 }

@@ -52,10 +52,12 @@ export async function until(what, isSo, most = 60000) {
 
 export class Visitor {
   // A profile of its own, logged in by a link.
-  static async logIn(browser, settings = {}) {
+  static async logIn(browser, settings = {}, token = told.token) {
     const visitor = new Visitor(await browser.newContext({ viewport: { width: 1280, height: 800 }, ...settings }));
     visitor.context.setDefaultTimeout(60000);
-    const page = await visitor.open((await api("POST", "/api/v1/login-links")).path);
+    const made = await ask("POST", "/api/v1/login-links", undefined, { authorization: `Bearer ${token}` });
+    must(made.ok, `a login link: ${made.status}`);
+    const page = await visitor.open((await made.json()).path);
     await page.waitForURL((url) => !url.pathname.includes("login"));
     visitor.page = page;
     return visitor;

@@ -95,6 +95,30 @@ async function press(state, button, after) {
 await press("queued", "Cancel", "cancelled");
 await press("failed", "Replay", "queued");
 
+// A visitor who may only look: no view has a button but that to log out, and what a button would post is refused.
+const reader = await Visitor.logIn(browser, {}, told.read);
+for (const path of [...views, `/tasks/${first}`, `/tasks/${dead}`, `/tasks/${told.talk}`]) {
+  await reader.page.goto(base + path);
+  await reader.page.locator("#live.on").waitFor();
+  must((await reader.page.locator(".who").innerText()).includes("may only look"), `${path} does not say that the visitor may only look`);
+  const forms = await reader.page.locator("form[method=post]").evaluateAll((all) => all.map((form) => form.getAttribute("action")));
+  must(forms.length === 1 && forms[0].endsWith("logout/form"), `${path} has the forms ${forms} for a reader`);
+  must((await reader.page.locator("main input[type=checkbox], main [data-danger]").count()) === 0, `${path} has a button for a reader`);
+}
+const waiting = (await api("GET", "/api/v1/tasks?state=queued&limit=1")).tasks[0].id;
+const refused = await reader.page.evaluate(async ([root, id]) => {
+  const answer = await fetch(`${root}/do/tasks.cancel`, { method: "POST", body: new URLSearchParams({ "p:id": id, confirmed: "yes" }) });
+  return answer.status;
+}, [base, waiting]);
+must(refused === 403 && (await api("GET", `/api/v1/tasks/${waiting}`)).state === "queued", `a reader cancels: ${refused}`);
+await reader.page.locator(".who button", { hasText: "Log out" }).click();
+await reader.page.locator("#login").waitFor();
+// The form takes the token itself.
+await reader.page.locator("#token").fill(told.read);
+await reader.page.locator("#login button").click();
+await reader.page.locator(".who", { hasText: "may only look" }).waitFor();
+await reader.context.close();
+
 // A restart is seen, and how to log in again.
 await order("stop");
 await page.locator("#live.off", { hasText: "not connected since" }).waitFor();
