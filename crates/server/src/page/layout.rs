@@ -149,7 +149,7 @@ pub(super) fn document(root: &str, title: &str, script: &assets::Asset, body: &M
                 link rel="icon" href=(format!("{root}assets/{}", assets::ICON.name)) type="image/svg+xml";
                 script type="module" src=(format!("{root}assets/{}", script.name)) {}
             }
-            body { (body) }
+            body data-root=(root) { (body) }
         }
     }
     .into_string()

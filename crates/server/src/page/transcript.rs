@@ -27,18 +27,25 @@ const MAX_HALVINGS: u32 = 64;
 /// Raw lines of agents are left out: other events have what was read from them.
 pub(super) const KINDS: EventKinds = EventKinds::ALL.without(EventKind::Raw);
 
+/// Events of a page.
+pub(super) struct EventsRead {
+    /// All of these events have a higher number, and none between it and the first of them is left out.
+    after: u64,
+    events: Vec<Event>,
+}
+
 /// The events behind this number; `None`: the newest.
 pub(super) async fn read(
     store: &dyn Store,
     task: TaskId,
     after: Option<u64>,
-) -> Result<Vec<Event>, RequestError> {
+) -> Result<EventsRead, RequestError> {
     let after = match after {
         Some(after) => after,
         None => newest_number(store, task).await?.saturating_sub(PAGE),
     };
     let query = EventQuery { kinds: KINDS, after, limit: PAGE as usize, text_bytes: MAX_SHOWN };
-    Ok(store.read_events(task, query).await?)
+    Ok(EventsRead { after, events: store.read_events(task, query).await? })
 }
 
 /// The number of the newest event: the store reads forward only, so it is searched by halving.
@@ -80,12 +87,12 @@ pub(crate) async fn show(call: ApiCall) -> Result<Answer, RequestError> {
         return search::show(&call, &page, task.id, text.trim(), after.unwrap_or(0)).await;
     }
     let all = read(call.store(), task.id, after).await?;
-    let last = all.last().map(|event| event.number);
+    let last = all.events.last().map(|event| event.number);
     let main = html! {
         h1 { "Events of " a href=(page.link(&format!("tasks/{id}"))) { (short(&id)) } }
         (search::form(&page, &id, ""))
         (events(&page, &id, &all))
-        @if let Some(last) = last.filter(|_| all.len() as u64 >= PAGE) { p { a class="button" rel="next" href=(page.link(&format!("tasks/{id}/transcript?after={last}"))) { "Later events" } } }
+        @if let Some(last) = last.filter(|_| all.events.len() as u64 >= PAGE) { p { a class="button" rel="next" href=(page.link(&format!("tasks/{id}/transcript?after={last}"))) { "Later events" } } }
     };
     Ok(page.page(&format!("Events of {}", short(&id)), ANYTHING_CHANGES, &main))
 }
@@ -107,15 +114,16 @@ pub(crate) async fn event(call: ApiCall) -> Result<Answer, RequestError> {
     Ok(plain(StatusCode::OK, "text/plain; charset=utf-8", whole))
 }
 
-/// Events as a list.
-pub(super) fn events(page: &PageContext, id: &str, all: &[Event]) -> Markup {
+/// Events as a list. The script fetches what came between two of them: `data-after` says what the list does not have.
+pub(super) fn events(page: &PageContext, id: &str, read: &EventsRead) -> Markup {
+    let EventsRead { after, events: all } = read;
     let first = all.first().map_or(0, |event| event.number);
     html! {
         @if first > 1 {
             p { a class="button" rel="prev" href=(page.link(&format!("tasks/{id}/transcript?after={}", first.saturating_sub(PAGE + 1)))) { "Earlier events" } }
         }
         @if all.is_empty() { p class="quiet" { "None yet." } }
-        ol id="events" class="events" data-transcript=(page.link(&format!("tasks/{id}/transcript"))) { @for event in all { (one(page, id, event)) } }
+        ol id="events" class="events" data-after=(after) data-transcript=(page.link(&format!("tasks/{id}/transcript"))) { @for event in all { (one(page, id, event)) } }
     }
 }
 

@@ -133,8 +133,23 @@ async fn live_updates_leave_hands_alone_and_show_what_a_reload_shows(world: Worl
     let waiting = world.enqueue(60).await;
     let furniture = furnish(&world).await;
     let ids: Vec<String> = waiting.iter().map(ToString::to_string).collect();
-    let told = told(&world, &json!({ "waiting": ids, "talk": furniture.talk, "letter": furniture.letter }));
+    // A running task that says what the scenario orders.
+    let chat = furnish::start(&world, session, "chat").await;
+    let told = told(
+        &world,
+        &json!({
+            "waiting": ids,
+            "talk": furniture.talk,
+            "letter": furniture.letter,
+            "chat": chat.lease.task().to_string(),
+        }),
+    );
     play("live.mjs", &told, async |order| match order.split_once(' ') {
+        // It calls a tool, and then says this many lines.
+        Some(("say", count)) => {
+            furnish::say(&world, &chat, count.parse().expect("a number")).await;
+            "done".to_owned()
+        }
         // So many tasks are enqueued and end.
         Some(("ends", count)) => {
             let count: usize = count.parse().expect("a number");

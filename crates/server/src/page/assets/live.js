@@ -10,7 +10,10 @@ const SESSION_GAP = 2000; // between two questions whether there is a session ag
 const NOTE = "ostler-live"; // who leads
 const NOTE_TTL = 3000;
 const NOTE_RENEWAL = 1000;
+const NEWEST = 100; // events of a page
 const BEFORE = 10; // events that are shown before the one of an address
+const KEPT = 300; // events of a page that follows a task; older ones are behind a link
+const HELD = 3 * KEPT; // events at which even those in sight are dropped
 
 // ---- times: in the zone of the reader, with UTC as the title ----
 
@@ -108,6 +111,44 @@ function mergeEvents(old, fresh) {
     if (there) merge(there, child);
     else old.append(document.importNode(child, true));
   }
+  // The oldest go first, up to one that is in sight.
+  while (old.children.length > KEPT && (old.children.length > HELD || !inSight(old.firstElementChild))) old.firstElementChild.remove();
+  const earlier = old.parentElement.querySelector("a[rel=prev]");
+  const first = numberOf(old.firstElementChild);
+  if (!earlier || !first) return;
+  earlier.href = `${fresh.dataset.transcript}?after=${Math.max(0, first - 1 - NEWEST)}`;
+  earlier.parentElement.hidden = first === 1;
+}
+
+const numberOf = (event) => Number(event?.id.slice(1) ?? 0);
+
+function inSight(node) {
+  const { top, bottom } = node.getBoundingClientRect();
+  return (bottom > 0 && top < innerHeight) || node.contains(document.activeElement);
+}
+
+// The new document has the newest events only. If more came since the last one, because many came at once or because this tab was hidden,
+// those between are fetched first: a conversation has no hole. More than a page keeps make it begin anew.
+async function fillGap(fresh) {
+  const [old, now] = [document.getElementById("events"), fresh.getElementById("events")];
+  if (!old?.firstElementChild || !now) return true;
+  const upTo = Number(now.dataset.after);
+  const between = [];
+  let last = numberOf(old.lastElementChild);
+  if (upTo - last > KEPT) {
+    old.replaceChildren();
+    return true;
+  }
+  while (last < upTo) {
+    const { page } = await fetchPage(`${now.dataset.transcript}?after=${last}`);
+    if (!page) return false;
+    const events = [...(page.getElementById("events")?.children ?? [])];
+    if (events.length === 0) break;
+    between.push(...events.filter((event) => numberOf(event) <= upTo));
+    last = numberOf(events.at(-1));
+  }
+  now.prepend(...between);
+  return true;
 }
 
 function mergePage(fresh) {
@@ -137,34 +178,51 @@ function refresh() {
   timer = setTimeout(load, Math.max(SETTLE, nextAt - Date.now()));
 }
 
-function load() {
-  const request = new XMLHttpRequest();
-  request.responseType = "document";
-  request.timeout = 10000;
-  request.open("GET", location.pathname + location.search);
+// A page as a document; with the status 0 if the node does not answer, and without a document if that is no page.
+function fetchPage(address) {
+  return new Promise((done) => {
+    const request = new XMLHttpRequest();
+    request.responseType = "document";
+    request.timeout = 10000;
+    request.open("GET", address);
+    request.onload = () => {
+      const isPage = request.getResponseHeader("content-type")?.startsWith("text/html");
+      done({ status: request.status, page: isPage ? request.response : null });
+    };
+    request.onerror = request.ontimeout = () => done({ status: 0, page: null });
+    request.send();
+  });
+}
+
+async function load() {
+  if (fetching) {
+    again = true;
+    return;
+  }
   fetching = true;
   const began = Date.now();
-  const done = (ok) => {
-    fetching = false;
-    if (ok && request.status === 401) return loggedOut();
+  try {
+    const { status: code, page } = await fetchPage(location.pathname + location.search);
+    if (code === 401) return loggedOut();
+    const whole = page !== null && (await fillGap(page));
     if (stopped) return;
-    if (ok && request.response && request.getResponseHeader("content-type")?.startsWith("text/html")) {
-      mergePage(request.response);
+    if (whole) {
+      mergePage(page);
       connected();
-    }
-    // At least half of the time is left to the node and to the reader, however long a page takes.
-    const took = Date.now() - began;
-    nextAt = began + Math.max(MIN_GAP, 2 * took);
-    clearTimeout(timer);
-    timer = setTimeout(load, again ? Math.max(SETTLE, nextAt - Date.now()) : MAX_GAP);
-    again = false;
-  };
-  request.onload = () => done(true);
-  request.onerror = request.ontimeout = () => {
-    cut();
-    done(false);
-  };
-  request.send();
+    } else if (code === 0) cut();
+  } finally {
+    fetching = false;
+  }
+  next(began);
+}
+
+function next(began) {
+  // At least half of the time is left to the node and to the reader, however long a page takes.
+  const took = Date.now() - began;
+  nextAt = began + Math.max(MIN_GAP, 2 * took);
+  clearTimeout(timer);
+  timer = setTimeout(load, again ? Math.max(SETTLE, nextAt - Date.now()) : MAX_GAP);
+  again = false;
 }
 
 // ---- the state of the connection ----
@@ -446,7 +504,7 @@ document.addEventListener("keydown", (event) => {
     }
   } else if (event.key === "?") help();
   else if (event.key === "g") afterG = Date.now();
-  else if (Date.now() - afterG < 1500 && event.key in ways) location.href = status.dataset.root + ways[event.key];
+  else if (Date.now() - afterG < 1500 && event.key in ways) location.href = document.body.dataset.root + ways[event.key];
   else if (event.key === "j" || event.key === "k") {
     const links = [...document.querySelectorAll("main tbody a, main .group a")];
     const at = links.indexOf(document.activeElement);

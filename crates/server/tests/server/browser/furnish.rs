@@ -225,6 +225,20 @@ pub(super) async fn long_transcript(world: &World) -> String {
     id.to_string()
 }
 
+/// A running task of this queue.
+pub(super) async fn start(world: &World, node: SessionId, queue: &str) -> Claimed {
+    submit(world, 1, queue, "agent").await;
+    claim(world, node, queue, 1).await.remove(0)
+}
+
+/// A call of a tool and lines of a running task, all of them at once.
+pub(super) async fn say(world: &World, running: &Claimed, lines: usize) {
+    let call = EventBody::ToolCall { call: "c".to_owned(), tool: "Read".to_owned(), input: "{}".to_owned() };
+    let said = (1..=lines).map(|number| crate::world::line(format!("line {number}")));
+    let said = std::iter::once(call).chain(said).collect();
+    world.store.append(running.lease.as_ref(), said).await.expect("they are written");
+}
+
 // ---- hostile texts ----
 
 /// Markup, script, addresses, marks that turn the direction, sequences of terminals, and what ends a context of HTML.

@@ -11,7 +11,7 @@ const browser = await launch();
 const visitor = await Visitor.logIn(browser);
 const { context } = visitor;
 
-await finish(browser, [handsStayFree, thirteenTabs, liveEqualsFresh]);
+await finish(browser, [handsStayFree, conversationHasNoHole, thirteenTabs, liveEqualsFresh]);
 
 // ---- hands ----
 
@@ -79,6 +79,40 @@ async function handsStayFree() {
   await page.locator(".notice.done").waitFor();
   figure(`${merged} updates, and focus, text, cursor, scroll, five ids and a question stayed`);
   await own.close();
+}
+
+// ---- a conversation that grows ----
+
+async function conversationHasNoHole() {
+  const tab = await visitor.open(`/tasks/${told.chat}`);
+  await tab.locator("#live.on").waitFor();
+  const numbers = () => tab.locator("#events > li").evaluateAll((all) => all.map((event) => Number(event.id.slice(1))));
+  const isWhole = (all) => all.every((number, n) => n === 0 || number === all[n - 1] + 1);
+  // The number of the last event is known: `say N` writes one call of a tool and N lines.
+  let last = 0;
+  const say = async (lines) => {
+    await order(`say ${lines}`);
+    last += lines + 1;
+    await tab.locator(`#e${last}`).waitFor();
+    const all = await numbers();
+    must(isWhole(all) && all.at(-1) === last, () => `a hole: ${all}`);
+    return all;
+  };
+  must((await say(5)).length === 6, "the first events are shown");
+  await tab.locator("#e1 summary").click();
+  // More at once than a page has, as after a cut or for a tab that was hidden.
+  const all = await say(250);
+  must(all[0] === 1, `it begins at ${all[0]}`);
+  must(await tab.locator("#e1 pre").isVisible(), "a fold that was opened has closed");
+  // Older events go behind the link, and the link leads to those right before the first.
+  await tab.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  for (const lines of [150, 150, 999]) await say(lines);
+  const [first] = await numbers();
+  must((await numbers()).length <= 300, `${(await numbers()).length} events are kept`);
+  await tab.locator("a[rel=prev]").click();
+  await tab.locator(`#e${first - 1}`).waitFor();
+  figure(`a conversation that grew by up to 1,000 events at once had no hole, and 300 events at most`);
+  await tab.close();
 }
 
 // ---- tabs ----
