@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ostler_core::{Timestamp, visible};
 use ostler_wire::overview::OverviewView;
+use ostler_wire::time::TimeView;
 use ostler_wire::system::FindingView;
 
 use super::model::Section;
@@ -31,10 +32,11 @@ fn queues(seen: &OverviewView) -> Rows {
         let tasks = &queue.tasks;
         let state = match (&queue.paused, &queue.held) {
             (Some(reason), _) => format!("paused: {reason}"),
-            (None, Some(held)) => serde_json::to_value(held)
-                .ok()
-                .and_then(|held| Some(format!("held: {}", held.get("reason")?.as_str()?)))
-                .unwrap_or_else(|| "held".to_owned()),
+            (None, Some(held)) => {
+                let left = |until: TimeView| seconds(until.timestamp().since(seen.as_of.timestamp()).as_secs());
+                let until = held.until.map(|until| format!(", {} left", left(until))).unwrap_or_default();
+                format!("held: {}{until}", held.waits_for.replace('_', " "))
+            }
             (None, None) => String::new(),
         };
         let running = tasks.claimed + tasks.running;

@@ -1,9 +1,11 @@
 //! Frames of models on a terminal in memory, and what keys mean.
 
+use std::time::Duration;
+
 use ostler_core::TaskId;
 use ostler_ops::overview::whole;
-use ostler_store::Store as _;
-use ostler_store::calls::NewTask;
+use ostler_store::calls::{NewTask, QueueChange};
+use ostler_store::{Clock as _, Store as _};
 use ostler_testkit::{Ids, TempStore};
 use ostler_wire::system::FindingView;
 use ratatui::Terminal;
@@ -63,6 +65,24 @@ async fn a_frame_has_the_counts_the_tables_and_the_keys() {
     assert!(rows[5].contains("Remove something"), "{rows:?}");
     model.link = StoreLink::Lost("the server is away".to_owned());
     assert!(frame(&model)[0].contains(&format!("NOT CONNECTED since {as_of}")));
+}
+
+#[tokio::test]
+async fn a_queue_that_is_held_says_why_and_for_how_long() {
+    let (made, clock) = TempStore::manual();
+    let (store, ids) = (made.store(), Ids::new(1));
+    for queue in ["brief", "open"] {
+        store.enqueue(vec![NewTask::new(ids.task(), queue, "send", "{}")]).await.expect("it is enqueued");
+    }
+    let soon = clock.now().after(Duration::from_secs(90));
+    for (queue, until) in [("brief", Some(soon)), ("open", None)] {
+        store.configure(queue, vec![QueueChange::OpenBreaker(until)]).await.expect("it is opened");
+    }
+    let mut model = Model::new("store".to_owned(), KeysAllowed::All);
+    model.seen = Some(whole(store.as_ref(), Vec::new()).await.expect("it is read"));
+    let rows = frame(&model);
+    assert!(rows[4].ends_with("held: breaker open, 1m30s left"), "{rows:?}");
+    assert!(rows[5].ends_with("held: breaker open"), "{rows:?}");
 }
 
 #[tokio::test]
