@@ -123,15 +123,21 @@ pub(crate) struct Filters {
     pub(crate) field: Option<Field>,
     #[command(flatten)]
     pub(crate) failure: FailureFilters,
+    #[command(flatten)]
+    end: EndFilters,
+    /// Held by a node that is dead or overdue
+    #[arg(long)]
+    pub(crate) stale: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct EndFilters {
     /// That ended at this time or later
     #[arg(long, value_name = "T", value_parser = values::moment)]
     ended_since: Option<Timestamp>,
     /// That ended before this time
     #[arg(long, value_name = "T", value_parser = values::moment)]
     ended_until: Option<Timestamp>,
-    /// Held by a node that is dead or overdue
-    #[arg(long)]
-    pub(crate) stale: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -158,8 +164,8 @@ impl Filters {
             class: self.failure.class,
             failed_since: self.failure.failed_since,
             failed_until: self.failure.failed_until,
-            ended_since: self.ended_since,
-            ended_until: self.ended_until,
+            ended_since: self.end.ended_since,
+            ended_until: self.end.ended_until,
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
             order: ListOrder::NewestFirst,
         }
@@ -339,12 +345,14 @@ pub(crate) struct DeadFilters {
     field: Option<Field>,
     #[command(flatten)]
     failure: FailureFilters,
+    #[command(flatten)]
+    end: EndFilters,
 }
 
 impl DeadFilters {
     /// The same filters, as other commands use them.
     pub(crate) fn filters(self) -> Filters {
-        let Self { queue, kind, text, field, failure } = self;
+        let Self { queue, kind, text, field, failure, end } = self;
         let state = Some(StateName::Failed);
         Filters {
             state,
@@ -353,8 +361,7 @@ impl DeadFilters {
             text,
             field,
             failure,
-            ended_since: None,
-            ended_until: None,
+            end,
             stale: false,
         }
     }

@@ -95,6 +95,8 @@ fn dead_letters_are_found_by_class_and_by_the_time_they_failed() {
     assert_eq!(ids(&["--class", "timeout"]), Vec::<String>::new());
     let at = place.json(["show", &second])["last_failure"].as_str().expect("a moment").to_owned();
     assert!(ids(&["--failed-since", &at]).contains(&second));
+    assert_eq!(ids(&["--ended-since", "2999-01-01T00:00:00Z"]), Vec::<String>::new());
+    assert_eq!(ids(&["--ended-until", "2999-01-01T00:00:00Z"]).len(), 2);
     assert!(!ids(&["--failed-until", &at]).contains(&second), "before that moment, and not at it");
     assert_eq!(ids(&["--failed-since", "2999-01-01T00:00:00Z"]), Vec::<String>::new());
     assert_eq!(

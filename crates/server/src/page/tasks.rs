@@ -271,7 +271,10 @@ fn reason(task: &Summary) -> Markup {
 
 /// A command line that shows the same list.
 pub(super) fn same_by_command(start: &str, conditions: &ListConditions) -> Markup {
-    let options = conditions.pairs().iter().fold(start.to_owned(), |line, (name, value)| {
+    // Dead letters are all failed.
+    let said = |name: &str| name == "state" && start == "ostler dead ls";
+    let pairs = conditions.pairs();
+    let options = pairs.iter().filter(|(name, _)| !said(name)).fold(start.to_owned(), |line, (name, value)| {
         format!("{line} --{} {}", name.replace('_', "-"), super::command::word(value))
     });
     command(&options)
