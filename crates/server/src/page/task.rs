@@ -167,6 +167,7 @@ fn payload(page: &PageContext, id: &str, state: &str, text: &str) -> Markup {
         "cancelled" => Some("tasks.retry"),
         _ => None,
     };
+    let by_command = |operation: &str| ActionButton::new(operation, "", &[("p:id", id)]).command() + " --payload -";
     html! {
         section id="payload" {
             h2 { "Payload" }
@@ -175,13 +176,14 @@ fn payload(page: &PageContext, id: &str, state: &str, text: &str) -> Markup {
             @if let Some(operation) = replay.map(super::parts::button::row).filter(|_| page.may_change() && text.len() <= MAX_SHOWN) {
                 details data-key="edit" {
                     summary { "Edit and replay" }
-                    form class="edit" method="post" action=(page.link(&format!("do/{}", operation.id))) data-danger=[asks(operation)] data-about=(operation.summary) data-cmd=(format!("ostler dead replay {id} --payload -")) {
+                    form class="edit" method="post" action=(page.link(&format!("do/{}", operation.id))) data-danger=[asks(operation)] data-about=(operation.summary) {
                         input type="hidden" name="p:id" value=(id);
                         input type="hidden" name=(BACK) value=(page.address);
                         label for="edited" { "New payload, as JSON" }
                         textarea id="edited" name="j:payload" rows="10" spellcheck="false" { "\n" (text) }
                         label class="check" { input type="checkbox" name="t:from_scratch" value="yes"; " from scratch: discard saved steps" }
                         button class="button" { "Replay with this payload" }
+                        " " (command(&by_command(operation.id)))
                     }
                 }
             }

@@ -8,6 +8,7 @@ on_each_store!(
     a_dangerous_button_asks_and_then_runs_its_operation,
     readers_foreign_pages_and_other_bodies_are_refused,
     a_dead_letter_is_mended_and_replayed_to_the_digit,
+    the_commands_that_a_page_shows_are_those_of_its_buttons,
     a_selection_and_all_that_match_are_acted_on,
     a_pause_and_a_resize_are_asked_first,
     settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms,
@@ -133,6 +134,23 @@ async fn a_dead_letter_is_mended_and_replayed_to_the_digit(world: World) {
     let stored =
         world.store.show(TaskRef::Id(id)).await.expect("it is read").expect("it is there").task.payload;
     assert_eq!(stored, changed.replace("\r\n", "\n"));
+}
+
+async fn the_commands_that_a_page_shows_are_those_of_its_buttons(world: World) {
+    let id = world.enqueue(1).await.remove(0).to_string();
+    world.post(&format!("/api/v1/tasks/{id}/cancel"), "").await.is(200);
+    let page = world.get(&format!("/tasks/{id}")).await.body;
+    assert!(page.contains(&format!("ostler retry {id} --payload -")) && !page.contains("ostler dead replay"));
+    world.enqueue(1).await;
+    world.fail(1).await;
+    let page = world.get("/tasks?state=failed&ended_until=2999-01-01T00:00:00Z").await.body;
+    assert!(page.contains("ostler ls --state failed --ended-until 2999-01-01T00:00:00Z"), "{page}");
+    let page = world.get("/dead?state=failed&ended_until=2999-01-01T00:00:00Z").await.body;
+    assert!(page.contains("ostler dead ls --ended-until 2999-01-01T00:00:00Z"), "{page}");
+    let all = [("s:action", "replay"), ("f:state", "failed"), ("f:ended_until", "2999-01-01T00:00:00Z")];
+    let question = press(&world, "tasks.act", &all).await;
+    let line = "ostler dead replay --ended-until 2999-01-01T00:00:00Z";
+    assert!(question.is(200).body.contains(line), "{question:?}");
 }
 
 async fn a_selection_and_all_that_match_are_acted_on(world: World) {

@@ -56,6 +56,12 @@ await page.locator(".notice.done").waitFor();
 const kept = await (await ask("GET", `/api/v1/tasks/${dead}`)).text();
 must(kept.includes('{"n":9007199254740993,"x":1.10,"u":"\\u0000","who":"new"}'), kept);
 
+// The keys lead from an error page too.
+await page.goto(base + "/tasks/absent");
+await page.keyboard.press("g");
+await page.keyboard.press("n");
+await page.waitForURL(/\/nodes$/);
+
 // A conversation, with the tool call folded.
 await page.goto(`${base}/tasks/${told.talk}`);
 const folded = page.locator(".event.tool_result").first();
