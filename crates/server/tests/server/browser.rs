@@ -5,13 +5,13 @@ mod driver;
 mod furnish;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_core::{Outcome, TaskId};
 use ostler_store::calls::Claimed;
 use ostler_testkit::{TempSchema, TempStore};
 use serde_json::{Value, json};
 
+use crate::outages::ServerProcess;
 use crate::world::{FULL, QUEUE, READ, StorePlace, World};
 use driver::play;
 use furnish::{Furniture, furnish};
@@ -37,10 +37,6 @@ fn told(world: &World, own: &Value) -> Value {
     let fields = all.as_object_mut().expect("an object");
     fields.extend(own.as_object().expect("an object").clone());
     all
-}
-
-fn port_of(world: &World) -> u16 {
-    world.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
 }
 
 async fn on_file() -> World {
@@ -88,17 +84,25 @@ async fn a_browser_sees_the_pages_live_and_acts_on_them(world: World) {
     world.fail(1).await;
     world.enqueue(3).await;
     let furniture = furnish(&world).await;
-    let (place, port) = (Arc::clone(&world.place), port_of(&world));
-    let told = told(&world, &json!({ "dead": dead, "talk": furniture.talk }));
-    let mut held = Some(world);
-    play("scenario.mjs", &told, async |order| {
-        match order {
-            "stop" => {
-                let server = held.take().and_then(|world| world.server).expect("it runs");
-                server.stop(Duration::from_secs(1)).await;
-            }
-            "start" => held = Some(World::for_browser(Arc::clone(&place), port).await),
-            other => panic!("{other} is not known here"),
+    let session = world.node().await;
+    let chat = furnish::start(&world, session, "chat").await;
+    // A process that can be killed serves the pages.
+    let first = ServerProcess::for_browser(&world, 0).await;
+    let port = first.port();
+    let own = json!({
+        "base": format!("http://{}", first.address),
+        "dead": dead,
+        "talk": furniture.talk,
+        "chat": chat.lease.task().to_string(),
+    });
+    let mut serving = Some(first);
+    play("scenario.mjs", &told(&world, &own), async |order| {
+        match order.split_once(' ') {
+            None if order == "kill" => serving.take().expect("it serves").kill().await,
+            None if order == "start" => serving = Some(ServerProcess::for_browser(&world, port).await),
+            None if order == "enqueue" => return world.enqueue(1).await.remove(0).to_string(),
+            Some(("say", lines)) => furnish::say(&world, &chat, lines.parse().expect("a number")).await,
+            Some(_) | None => panic!("{order} is not known here"),
         }
         "done".to_owned()
     })

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ostler_core::{Outcome, TaskId};
-use ostler_server::{ListenAddress, MetricsAccess, Server};
+use ostler_server::{ListenAddress, MetricsAccess, Server, ServerParts};
 use ostler_testkit::{MAX_WAIT, Proxy, Twin, Voice, Weather, open_store};
 use serde_json::{Value, json};
 
@@ -23,25 +23,41 @@ on_each_store!(
 const STORE: &str = "OSTLER_TWIN_STORE";
 const FOLDER: &str = "OSTLER_TWIN_FOLDER";
 const NUMBER: &str = "OSTLER_TWIN_NUMBER";
+/// The port of a server that a browser reaches without a proxy.
+const PORT: &str = "OSTLER_TWIN_PORT";
 
 fn rounds() -> u64 {
     std::env::var("OSTLER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
 }
 
 /// A server in a process of its own.
-struct ServerProcess {
+pub(crate) struct ServerProcess {
     twin: Twin,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl ServerProcess {
     async fn start(world: &World) -> Self {
+        Self::start_with(world, None).await
+    }
+
+    /// One that a browser reaches without a proxy, at this port.
+    pub(crate) async fn for_browser(world: &World, port: u16) -> Self {
+        Self::start_with(world, Some(port)).await
+    }
+
+    async fn start_with(world: &World, port: Option<u16>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(500);
         let number = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+        let port = port.map(|port| port.to_string()).unwrap_or_default();
         let (store, folder) = (world.place.address(), world.place.folder().to_owned());
         let started = tokio::task::spawn_blocking(move || {
-            let variables: [(&str, &OsStr); 3] =
-                [(STORE, store.as_ref()), (FOLDER, folder.as_ref()), (NUMBER, number.as_ref())];
+            let variables: [(&str, &OsStr); 4] = [
+                (STORE, store.as_ref()),
+                (FOLDER, folder.as_ref()),
+                (NUMBER, number.as_ref()),
+                (PORT, port.as_ref()),
+            ];
             let mut twin = Twin::start("outages::serves_until_it_is_killed", &variables);
             let address = twin.hear();
             Self { twin, address }
@@ -49,11 +65,12 @@ impl ServerProcess {
         started.await.expect("it starts")
     }
 
-    fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
     }
 
-    async fn kill(self) {
+    /// Kills it, as `kill -9` does.
+    pub(crate) async fn kill(self) {
         tokio::task::spawn_blocking(move || self.twin.kill()).await.expect("it is dead");
     }
 
@@ -73,7 +90,12 @@ async fn serves_until_it_is_killed() {
     let store = open_store(&variable(STORE)).await;
     let number = variable(NUMBER).parse().expect("a number");
     let (parts, _) = parts(store, variable(FOLDER).as_ref(), number, MetricsAccess::Token);
-    let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
+    let port = variable(PORT).parse().ok();
+    let parts = match port {
+        Some(_) => ServerParts { base_path: String::new(), public_url: None, ..parts },
+        None => parts,
+    };
+    let bound = ListenAddress::Tcp(([127, 0, 0, 1], port.unwrap_or(0)).into()).bind().await.expect("it listens");
     let server = Server::start(parts, bound).expect("it starts");
     Voice::say(&server.address().to_string());
     let _ = tokio::task::spawn_blocking(Voice::hear).await;

@@ -15,6 +15,14 @@ export function must(fine, what) {
   if (!fine) throw new Error(typeof what === "function" ? what() : what);
 }
 
+// A machine that runs many other tests may be this slow. Long forms of scenarios run alone, and are held to the aims.
+const MOST_MS = 30000;
+
+export function inTime(what, took, aim) {
+  const most = told.rounds > 1 ? aim : MOST_MS;
+  must(took <= most, `${what}: ${took} ms, of at most ${most}`);
+}
+
 export async function order(words) {
   console.log(`order ${words}`);
   return (await lines.next()).value;

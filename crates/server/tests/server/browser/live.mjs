@@ -1,12 +1,10 @@
 // What live updates must not disturb, any number of tabs, and whether the live page is the same as a fresh one.
-import { Visitor, api, figure, finish, launch, must, order, told, until } from "./kit.mjs";
+import { Visitor, api, figure, finish, inTime, launch, must, order, told, until } from "./kit.mjs";
 
 const { base, rounds } = told;
 const MERGES = rounds > 1 ? 1000 : 60;
 const TABS = 13;
 const STAMPS = 20;
-// A machine that runs many other tests may be this slow; the figures tell how slow it was.
-const MOST_MS = 30000;
 const browser = await launch();
 const visitor = await Visitor.logIn(browser);
 const { context } = visitor;
@@ -131,7 +129,7 @@ async function thirteenTabs() {
     took = Date.now() - began;
     tabs.push(tab);
   }
-  must(took < MOST_MS, `the last tab took ${took} ms`);
+  inTime("the last tab", took, 1000);
   must(streams.size === 1, `${streams.size} streams of the overview are open`);
   const [stream] = streams;
   const leading = stream.frame().page();
@@ -143,7 +141,7 @@ async function thirteenTabs() {
   await api("POST", "/api/v1/tasks", { queue: "tabs", kind: "seen-by-all" });
   for (const tab of others) await tab.getByText("seen-by-all").first().waitFor();
   const again = Date.now() - closed;
-  must(again < MOST_MS, `the others were live again after ${again} ms`);
+  inTime("another tab leads", again, 3000);
   must(streams.size === 1, `${streams.size} streams of the overview are open`);
   figure(`tab ${TABS} of one profile was live after ${took} ms; ${again} ms after the leading one was closed the other ${others.length} showed a change`);
   for (const tab of others) await tab.close();
@@ -184,8 +182,9 @@ async function liveEqualsFresh() {
   const seen = await list.evaluate(() => globalThis.seen);
   const late = Object.keys(seen).map((kind) => Math.max(0, seen[kind] - sent[kind])).sort((a, b) => a - b);
   const at = (share) => late[Math.min(late.length - 1, Math.floor(late.length * share))];
-  must(at(0.95) < MOST_MS, `p95 is ${at(0.95)} ms`);
-  figure(`under ${loaded} ends, ${late.length} of ${Object.keys(sent).length} changes were seen on their own: p50 ${at(0.5)} ms, p95 ${at(0.95)} ms, at most ${late.at(-1)} ms`);
+  inTime("a change is seen, p95", at(0.95), 1000);
+  inTime("a change is seen, p99", at(0.99), 2000);
+  figure(`under ${loaded} ends, ${late.length} of ${Object.keys(sent).length} changes were seen on their own: p50 ${at(0.5)} ms, p95 ${at(0.95)} ms, p99 ${at(0.99)} ms, at most ${late.at(-1)} ms`);
   // Everything has ended: each page is fetched once more, and then equals a fresh one.
   const ended = new Date().toISOString();
   await api("POST", "/api/v1/tasks", { queue: "stamps", kind: "the-last" });

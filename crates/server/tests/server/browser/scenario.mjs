@@ -1,5 +1,5 @@
 // The dashboard in a real browser: logs in by a link, watches a list, keeps a selection, cancels, mends a dead letter, and sees a restart.
-import { Visitor, api, ask, finish, launch, must, order, told, views } from "./kit.mjs";
+import { Visitor, api, ask, figure, finish, inTime, launch, must, order, told, views } from "./kit.mjs";
 
 const { base, dead } = told;
 const browser = await launch();
@@ -125,10 +125,40 @@ await reader.page.locator("#login button").click();
 await reader.page.locator(".who", { hasText: "may only look" }).waitFor();
 await reader.context.close();
 
-// A restart is seen, and how to log in again.
-await order("stop");
-await page.locator("#live.off", { hasText: "not connected since" }).waitFor();
+// The node is killed with pages open. They say since when they are not connected, and how to log in again; one login makes all of them live,
+// without a reload, and with every event and task that came meanwhile.
+const list = await visitor.open("/tasks?queue=mail");
+const talk = await visitor.open(`/tasks/${told.chat}`);
+const open = [page, list, talk];
+for (const tab of open) {
+  await tab.locator("#live.on").waitFor();
+  await tab.evaluate(() => (globalThis.wasOpen = true));
+}
+await order("say 3");
+await talk.locator("#e4").waitFor();
+await order("kill");
+const killed = Date.now();
+for (const tab of open) await tab.locator("#live.off", { hasText: "not connected since" }).waitFor();
+const noticed = Date.now() - killed;
+await order("say 150");
+const meanwhile = await order("enqueue");
 await order("start");
-await page.locator("#live.off", { hasText: "ostler open" }).waitFor();
+const up = Date.now();
+for (const tab of open) await tab.locator("#live.off", { hasText: "ostler open" }).waitFor();
+const asked = Date.now() - up;
+const again = await visitor.open((await api("POST", "/api/v1/login-links")).path);
+await again.locator("#live.on").waitFor();
+const loggedIn = Date.now();
+for (const tab of open) await tab.locator("#live.on").waitFor();
+await list.locator(`tr[data-key="${meanwhile}"]`).waitFor();
+await talk.locator("#e155").waitFor();
+const live = Date.now() - loggedIn;
+for (const tab of open) must(await tab.evaluate(() => globalThis.wasOpen), "a page was loaded anew");
+const events = await talk.locator("#events > li").evaluateAll((all) => all.map((event) => event.id));
+must(events.join() === Array.from({ length: 155 }, (_, n) => `e${n + 1}`).join(), `events are lost: ${events}`);
+inTime("not connected, after a kill", noticed, 5000);
+inTime("that a login is needed, after the restart", asked, 5000);
+inTime("live again, after the login", live, 3000);
+figure(`a node was killed: three pages said so after ${noticed} ms, asked for a login ${asked} ms after its restart, and were live again ${live} ms after the login of one, with every event`);
 
 await finish(browser);
