@@ -38,12 +38,16 @@ pub(super) fn command_line(operation: &Operation, fields: &FormFields) -> String
         ("n:attempts", "--attempts"),
         ("s:timeout", "--timeout"),
         ("n:concurrency", "--concurrency"),
+        ("n:key_concurrency", "--key-concurrency"),
+        ("l:rate", "--rate"),
+        ("l:key_rate", "--key-rate"),
         ("s:budget", "--budget"),
+        ("s:budget_per_day", "--budget-per-day"),
         ("s:cron", "--cron"),
         ("s:every", "--every"),
         ("s:timezone", "--timezone"),
     ] {
-        if let Some(value) = fields.get(name) {
+        for value in fields.all(name) {
             words.push(option.to_owned());
             if !name.starts_with("t:") {
                 words.push(word(value));
@@ -115,7 +119,7 @@ fn bulk(fields: &FormFields) -> String {
 
 /// A text as one word of a command line.
 pub(super) fn word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@,=".contains(c);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
         text.to_owned()
     } else {

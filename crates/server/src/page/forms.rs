@@ -1,5 +1,5 @@
 //! Fields of a form, as the operation that it runs takes them. The beginning of a name says what a field is:
-//! `p:` a parameter of the path, `s:` text, `n:` a whole number, `t:` true, `j:` JSON as it was typed, `f:` a condition of the filter.
+//! `p:` a parameter of the path, `s:` text, `l:` a text of a list, `n:` a whole number, `t:` true, `j:` JSON as it was typed, `f:` a condition of the filter.
 
 use std::collections::BTreeMap;
 
@@ -77,6 +77,7 @@ impl FormFields {
     pub(crate) fn body(&self) -> Result<String, RequestError> {
         let mut body: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
         let mut filter: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
+        let mut lists: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, value) in &self.0 {
             let Some((sort, field)) = name.split_once(':') else { continue };
             if value.is_empty() {
@@ -86,6 +87,7 @@ impl FormFields {
                 "s" => {
                     body.insert(field, raw(&serde_json::Value::from(value.as_str()).to_string())?);
                 }
+                "l" => lists.entry(field).or_default().push(value),
                 "n" => {
                     let number: u64 = value.trim().parse().map_err(|_| {
                         RequestError::field(field, format!("{field}: expected a whole number"))
@@ -111,6 +113,9 @@ impl FormFields {
                 }
                 _ => {}
             }
+        }
+        for (field, all) in lists {
+            body.insert(field, raw(&serde_json::Value::from(all).to_string())?);
         }
         if !filter.is_empty() {
             body.insert("filter", raw(&text_of(&filter)?)?);
@@ -140,6 +145,8 @@ mod tests {
         let payload = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000"}"#;
         let body = fields(&[("j:payload", payload), ("t:from_scratch", "on"), ("s:empty", "")]).body();
         assert_eq!(body.expect("a body"), format!(r#"{{"from_scratch":true,"payload":{payload}}}"#));
+        let rates = fields(&[("l:rate", "60/m"), ("n:concurrency", "2"), ("l:rate", "900/h")]).body();
+        assert_eq!(rates.expect("a body"), r#"{"concurrency":2,"rate":["60/m","900/h"]}"#);
         let wrong = fields(&[("j:payload", "{\"n\":")]).body().expect_err("no JSON");
         assert_eq!(wrong.details["field"], "payload");
     }

@@ -2,6 +2,9 @@
 
 use super::parts::button::ActionButton;
 
+/// The longest command that has a button.
+const MAX_WORDS: usize = 16;
+
 /// The buttons for the commands in a text, as far as a page can run them.
 pub(super) fn buttons(advice: &str) -> Vec<ActionButton> {
     advice.match_indices("ostler ").filter_map(|(at, _)| button(&words(&advice[at..]))).collect()
@@ -25,6 +28,20 @@ fn button(words: &[String]) -> Option<ActionButton> {
         }
         ["ostler", "job", "approve", job] => ActionButton::new("jobs.approve", "Approve", &[("p:job", job)]),
         ["ostler", "job", "reject", job] => ActionButton::new("jobs.reject", "Reject", &[("p:job", job)]),
+        ["ostler", "job", "resume", job, "--max-cost", most] => {
+            ActionButton::new("jobs.resume", "Raise its budget", &[("p:job", job), ("s:max_cost", most)])
+        }
+        ["ostler", "resize", pool, min, max] => {
+            ActionButton::new("pools.resize", "Resize", &[("p:pool", pool), ("n:min", min), ("n:max", max)])
+        }
+        ["ostler", "queue", "set", queue, options @ ..] if !options.is_empty() => {
+            let mut fields = vec![("p:queue", *queue)];
+            for option in options.chunks(2) {
+                let [name, value] = option else { return None };
+                fields.push((limit(name)?, *value));
+            }
+            ActionButton::new("queues.set", "Raise the limit", &fields)
+        }
         ["ostler", "job", "resume", job] => ActionButton::new("jobs.resume", "Resume", &[("p:job", job)]),
         ["ostler", "job", "cancel", job] if is_name(job) => {
             ActionButton::new("jobs.cancel", "Cancel it", &[("p:job", job)])
@@ -65,6 +82,19 @@ fn button(words: &[String]) -> Option<ActionButton> {
     })
 }
 
+/// The field of a form for an option of `ostler queue set`.
+fn limit(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "--rate" => "l:rate",
+        "--key-rate" => "l:key_rate",
+        "--concurrency" => "n:concurrency",
+        "--key-concurrency" => "n:key_concurrency",
+        "--budget" => "s:budget",
+        "--budget-per-day" => "s:budget_per_day",
+        _ => return None,
+    })
+}
+
 /// The words of the command with which a text begins. A sentence ends it.
 fn words(text: &str) -> Vec<String> {
     let (mut all, mut word, mut quoted) = (Vec::new(), String::new(), false);
@@ -75,7 +105,7 @@ fn words(text: &str) -> Vec<String> {
             '\\' if !quoted => word.extend(letters.next()),
             ' ' if !quoted => {
                 all.push(std::mem::take(&mut word));
-                if all.len() > 6 {
+                if all.len() > MAX_WORDS {
                     break;
                 }
             }
@@ -109,6 +139,18 @@ mod tests {
                 "Go on. To give it up: ostler job cancel 01J; to remove it: ostler job rm 01J",
                 vec!["ostler job cancel 01J", "ostler job rm 01J"],
             ),
+            (
+                "To let more start: ostler queue set mail --rate 120/m,burst=20 --rate 2000/h. Or resize: ostler resize mail 2 8",
+                vec![
+                    "ostler queue set mail --rate 120/m,burst=20 --rate 2000/h",
+                    "ostler resize mail 2 8",
+                ],
+            ),
+            (
+                "To go on: ostler queue set 'old mail' --budget-per-day 2; or: ostler job resume 01J --max-cost 4",
+                vec!["ostler queue set 'old mail' --budget-per-day 2", "ostler job resume 01J --max-cost 4"],
+            ),
+            ("ostler queue set mail --priority strict", vec![]),
             ("Restart the node: ostler drain NODE, then ostler up", vec![]),
         ] {
             let found: Vec<String> = buttons(advice).iter().map(ActionButton::command).collect();

@@ -79,12 +79,20 @@ pub(super) fn offer(page: &PageContext, button: &ActionButton) -> Markup {
 
 /// What frees the task: a button with its command, or the command alone.
 fn free(page: &PageContext, frees: &FreeingCommand) -> Markup {
+    let button = mend::labelled(&label(&frees.what), &frees.command);
     html! {
-        @match mend::labelled(&frees.what, &frees.command) {
-            Some(button) => (offer(page, &button)),
+        @match button.filter(|_| page.may_change()) {
+            Some(button) => (button.show(page)),
             None => p { (frees.what) ": " (command(&frees.command)) },
         }
     }
+}
+
+/// "To let more run" as the label of a button: "Let more run".
+fn label(what: &str) -> String {
+    let words = what.strip_prefix("To ").or_else(|| what.strip_prefix("For ")).unwrap_or(what);
+    let mut letters = words.chars();
+    letters.next().map(|first| first.to_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }
 
 /// It waits for a time.

@@ -5,6 +5,7 @@ mod browser;
 mod bulk;
 mod counting;
 mod documents;
+mod forms;
 mod live;
 mod login;
 mod matrix;

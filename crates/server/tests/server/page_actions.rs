@@ -2,7 +2,8 @@
 
 use ostler_store::views::TaskRef;
 
-use crate::world::{FULL, READ, Reply, World, on_each_store};
+use crate::forms::{FORM, encoded, notice, post_form};
+use crate::world::{FULL, READ, World, on_each_store};
 
 on_each_store!(
     a_dangerous_button_asks_and_then_runs_its_operation,
@@ -14,44 +15,13 @@ on_each_store!(
     settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms,
 );
 
-const FORM: &str = "application/x-www-form-urlencoded";
 const BIG: &str = r#"{"n":9007199254740993,"x":1.10,"u":"\u0000"}"#;
-
-fn encoded(pairs: &[(&str, &str)]) -> String {
-    let escape = |text: &str| {
-        text.bytes()
-            .map(|byte| {
-                if byte.is_ascii_alphanumeric() { (byte as char).to_string() } else { format!("%{byte:02X}") }
-            })
-            .collect::<String>()
-    };
-    pairs
-        .iter()
-        .map(|(name, value)| format!("{}={}", escape(name), escape(value)))
-        .collect::<Vec<_>>()
-        .join("&")
-}
-
-async fn press(world: &World, operation: &str, pairs: &[(&str, &str)]) -> Reply {
-    let token = format!("Bearer {FULL}");
-    let headers = [("authorization", token.as_str()), ("content-type", FORM)];
-    world.client().await.ask("POST", &format!("/do/{operation}"), &headers, &encoded(pairs)).await
-}
-
-/// The notice on the page to which an answer leads.
-async fn notice(world: &World, reply: &Reply) -> String {
-    let to = reply.is(303).header("location").expect("a way back").trim_start_matches("..").to_owned();
-    let page = world.get(&to).await.is(200).body.clone();
-    let text =
-        page.split("class=\"notice ").nth(1).and_then(|rest| rest.split("</p>").next()).unwrap_or_default();
-    text.to_owned()
-}
 
 async fn a_dangerous_button_asks_and_then_runs_its_operation(world: World) {
     let id = world.enqueue(1).await.remove(0);
     let text = id.to_string();
     let pairs = [("p:id", text.as_str()), ("back", "tasks?state=queued")];
-    let question = press(&world, "tasks.cancel", &pairs).await;
+    let question = post_form(&world, "tasks.cancel", &pairs).await;
     assert!(question.is(200).body.contains("asks a running one to stop."), "{question:?}");
     assert!(
         question.body.contains(&format!("ostler cancel {id}"))
@@ -65,7 +35,7 @@ async fn a_dangerous_button_asks_and_then_runs_its_operation(world: World) {
         "queued",
         "nothing is done yet"
     );
-    let done = press(&world, "tasks.cancel", &[pairs[0], pairs[1], ("confirmed", "yes")]).await;
+    let done = post_form(&world, "tasks.cancel", &[pairs[0], pairs[1], ("confirmed", "yes")]).await;
     assert!(notice(&world, &done).await.contains("Cancelled"), "{done:?}");
     assert_eq!(state(world.store.show(TaskRef::Id(id)).await.expect("it is read")), "cancelled");
     // The audit has the operation, not the page.
@@ -106,7 +76,7 @@ async fn readers_foreign_pages_and_other_bodies_are_refused(world: World) {
     let reply = world.client().await.ask("POST", "/api/v1/queues/mail/pause", &api, "reason=x").await;
     assert_eq!(reply.status, 415);
     for absent in ["login.link", "tasks.list", "page.act", "logout", "nothing"] {
-        press(&world, absent, &[("confirmed", "yes")]).await.is(404);
+        post_form(&world, absent, &[("confirmed", "yes")]).await.is(404);
     }
 }
 
@@ -121,7 +91,7 @@ async fn a_dead_letter_is_mended_and_replayed_to_the_digit(world: World) {
     let shown = page.split("name=\"j:payload\"").nth(1).and_then(|rest| rest.split("</textarea>").next());
     let shown = shown.and_then(|rest| rest.split_once(">\n")).expect("a field").1.replace("&quot;", "\"");
     assert_eq!(shown, BIG);
-    let broken = press(&world, "dead.replay", &[("p:id", &text), ("j:payload", "{\"n\":")]).await;
+    let broken = post_form(&world, "dead.replay", &[("p:id", &text), ("j:payload", "{\"n\":")]).await;
     assert!(
         broken.is(400).body.contains("this is not JSON") && broken.body.contains("{&quot;n&quot;:"),
         "{broken:?}"
@@ -129,7 +99,7 @@ async fn a_dead_letter_is_mended_and_replayed_to_the_digit(world: World) {
     let changed = BIG.replace("1.10", "1.20").replace(',', ",\r\n ");
     let fields =
         [("p:id", text.as_str()), ("j:payload", changed.as_str()), ("confirmed", "yes"), ("back", "dead")];
-    let done = press(&world, "dead.replay", &fields).await;
+    let done = post_form(&world, "dead.replay", &fields).await;
     assert!(notice(&world, &done).await.contains("Requeued"));
     let stored =
         world.store.show(TaskRef::Id(id)).await.expect("it is read").expect("it is there").task.payload;
@@ -148,7 +118,7 @@ async fn the_commands_that_a_page_shows_are_those_of_its_buttons(world: World) {
     let page = world.get("/dead?state=failed&ended_until=2999-01-01T00:00:00Z").await.body;
     assert!(page.contains("ostler dead ls --ended-until 2999-01-01T00:00:00Z"), "{page}");
     let all = [("s:action", "replay"), ("f:state", "failed"), ("f:ended_until", "2999-01-01T00:00:00Z")];
-    let question = press(&world, "tasks.act", &all).await;
+    let question = post_form(&world, "tasks.act", &all).await;
     let line = "ostler dead replay --ended-until 2999-01-01T00:00:00Z";
     assert!(question.is(200).body.contains(line), "{question:?}");
 }
@@ -156,21 +126,21 @@ async fn the_commands_that_a_page_shows_are_those_of_its_buttons(world: World) {
 async fn a_selection_and_all_that_match_are_acted_on(world: World) {
     let ids: Vec<String> = world.enqueue(5).await.iter().map(ToString::to_string).collect();
     let picked = [("p:id", ids[0].as_str()), ("p:id", ids[1].as_str()), ("back", "tasks")];
-    let question = press(&world, "tasks.cancel", &picked).await;
+    let question = post_form(&world, "tasks.cancel", &picked).await;
     assert!(question.is(200).body.contains("2 tasks are selected"), "{question:?}");
-    let done = press(&world, "tasks.cancel", &[picked[0], picked[1], picked[2], ("confirmed", "yes")]).await;
+    let done = post_form(&world, "tasks.cancel", &[picked[0], picked[1], picked[2], ("confirmed", "yes")]).await;
     assert!(notice(&world, &done).await.contains("Done for 2 tasks"));
-    let none = press(&world, "tasks.cancel", &[("back", "tasks")]).await;
+    let none = post_form(&world, "tasks.cancel", &[("back", "tasks")]).await;
     assert!(notice(&world, &none).await.contains("No task is selected"));
     world.fail(3).await;
     let all = [("s:action", "replay"), ("f:queue", "mail"), ("back", "dead")];
-    let question = press(&world, "tasks.act", &all).await;
+    let question = post_form(&world, "tasks.act", &all).await;
     assert!(question.is(200).body.contains("3 tasks match"), "{question:?}");
     let cutoff =
         question.body.split("name=\"s:cutoff\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
     let cutoff = cutoff.expect("a cut-off");
     let done =
-        press(&world, "tasks.act", &[all[0], all[1], all[2], ("s:cutoff", cutoff), ("confirmed", "yes")])
+        post_form(&world, "tasks.act", &[all[0], all[1], all[2], ("s:cutoff", cutoff), ("confirmed", "yes")])
             .await;
     assert!(notice(&world, &done).await.contains("has begun"));
     let replayed = async {
@@ -185,17 +155,17 @@ async fn a_pause_and_a_resize_are_asked_first(world: World) {
     let paused = async || world.get("/api/v1/queues/mail").await.json()["paused"].clone();
     world.enqueue(1).await;
     let pause = [("p:queue", "mail"), ("back", "nodes")];
-    let question = press(&world, "queues.pause", &pause).await;
+    let question = post_form(&world, "queues.pause", &pause).await;
     assert!(question.is(200).body.contains("ostler pause mail"), "{question:?}");
     assert_eq!(paused().await, serde_json::Value::Null, "nothing is done yet");
-    let done = press(&world, "queues.pause", &[pause[0], pause[1], ("confirmed", "yes")]).await;
+    let done = post_form(&world, "queues.pause", &[pause[0], pause[1], ("confirmed", "yes")]).await;
     assert!(notice(&world, &done).await.contains("The queue mail is paused."));
     assert_eq!(paused().await, "paused by hand");
     // To resume takes nothing away.
-    let done = press(&world, "queues.resume", &pause).await;
+    let done = post_form(&world, "queues.resume", &pause).await;
     assert!(notice(&world, &done).await.contains("The queue mail is resumed."));
     let resize = [("p:pool", "mail"), ("n:min", "2"), ("n:max", "4"), ("back", "nodes")];
-    let question = press(&world, "pools.resize", &resize).await;
+    let question = post_form(&world, "pools.resize", &resize).await;
     assert!(question.is(200).body.contains("ostler resize mail 2 4"), "{question:?}");
     // On the page, the button tells the script to ask; for programs the operation is as harmless as it was.
     let page = world.get("/").await.body;
@@ -209,17 +179,17 @@ async fn settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms(world: W
     let page = world.get(&format!("/tasks/{id}")).await.body;
     assert!(page.contains("do/tasks.amend") && page.contains("name=\"n:attempts\""), "{page}");
     let amend = [("p:id", id.as_str()), ("n:attempts", "7"), ("s:timeout", ""), ("back", "tasks")];
-    press(&world, "tasks.amend", &amend).await.is(303);
+    post_form(&world, "tasks.amend", &amend).await.is(303);
     let rules = world.get(&format!("/api/v1/tasks/{id}")).await.json()["rules"].clone();
     assert_eq!((&rules["attempts"], &rules["timeout_ms"]), (&7.into(), &serde_json::Value::Null));
     let page = world.get("/").await.body;
     assert!(page.contains("do/queues.set") && page.contains("name=\"s:budget\""));
-    press(&world, "queues.set", &[("p:queue", "mail"), ("n:concurrency", "3"), ("s:budget", "$5")])
+    post_form(&world, "queues.set", &[("p:queue", "mail"), ("n:concurrency", "3"), ("s:budget", "$5")])
         .await
         .is(303);
     let queue = world.get("/api/v1/queues/mail").await.json();
     assert_eq!((&queue["concurrency"], &queue["budget"]["total_usd"]), (&3.into(), &5.0.into()));
-    let wrong = press(&world, "queues.set", &[("p:queue", "mail"), ("s:budget", "much"), ("back", "")]).await;
+    let wrong = post_form(&world, "queues.set", &[("p:queue", "mail"), ("s:budget", "much"), ("back", "")]).await;
     let refused = notice(&world, &wrong).await;
     assert!(refused.contains("Budget: "), "{refused}");
     let page = world.get("/schedules").await.body;
@@ -232,7 +202,7 @@ async fn settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms(world: W
         ("s:every", ""),
         ("j:payload", BIG),
     ];
-    press(&world, "schedules.put", &nightly).await.is(303);
+    post_form(&world, "schedules.put", &nightly).await.is(303);
     let schedule = world.get("/api/v1/schedules/nightly").await.body;
     assert!(schedule.contains("0 3 * * *") && schedule.contains(BIG), "{schedule}");
 }

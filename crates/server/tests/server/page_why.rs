@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use ostler_core::{
-    Budget, Cost, ErrorClass, EventBody, Failure, Outcome, Overrides, Rate, SessionId, TaskId, Usage,
-    UsageSource,
+    Budget, Cost, ErrorClass, EventBody, Failure, Missed, Outcome, Overlap, Overrides, Priority, Rate,
+    SessionId, TaskId, Timestamp, Usage, UsageSource,
 };
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, NewTask, QueueChange, Start};
+use ostler_store::schedules::{Firing, Schedule, TaskTemplate};
 use ostler_store::views::TaskRef;
 
+use crate::forms::press_button;
 use crate::world::{FULL, READ, World, on_each_store};
 
 on_each_store!(
     each_reason_and_each_end_has_a_sentence_and_a_command,
+    deaths_crashes_and_other_tasks_are_named_as_the_cause,
     commands_that_raise_a_limit_free_the_task
 );
 
@@ -175,22 +178,115 @@ async fn each_reason_and_each_end_has_a_sentence_and_a_command(world: World) {
             );
         }
     }
+    // The commands of tasks that have ended run them again.
+    for (id, _, command) in &cases {
+        let operation = match command.split_whitespace().nth(1) {
+            Some("dead") => "dead.replay",
+            Some("retry") => "tasks.retry",
+            Some(_) | None => continue,
+        };
+        let state = world.get(&format!("/api/v1/tasks/{id}")).await.json()["state"].clone();
+        if ["completed", "failed", "cancelled"].contains(&state.as_str().expect("a state")) {
+            runs_again(&world, id, operation, command).await;
+        }
+    }
     std::mem::forget((claimed, held));
 }
 
-/// The command after these words, as the request that `ostler` makes of it.
-fn settings(why: &str, queue: &str) -> String {
-    let (_, line) = why.split_once(&format!("ostler queue set {queue} --")).expect("a command");
-    let mut words = line.split_whitespace();
-    let option = words.next().expect("an option").replace('-', "_");
-    let value = words.next().expect("a value");
-    let value: String =
-        value.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '/' || *c == '.').collect();
-    match option.as_str() {
-        "rate" | "key_rate" => format!("{{\"{option}\":[\"{value}\"]}}"),
-        "budget" => format!("{{\"{option}\":\"{value}\"}}"),
-        _ => format!("{{\"{option}\":{value}}}"),
+/// Presses the button with this command on the page of an ended task, and looks what became of it.
+async fn runs_again(world: &World, id: &str, operation: &str, command: &str) {
+    let notice = press_button(world, &format!("/tasks/{id}"), operation, command).await;
+    assert!(notice.contains("equeued") || notice.contains("copy was enqueued"), "{command}: {notice}");
+    let state = world.get(&format!("/api/v1/tasks/{id}")).await.json()["state"].clone();
+    let expected = if command.ends_with("--again") { "completed" } else { "queued" };
+    assert_eq!(state, expected, "{command}");
+}
+
+async fn deaths_crashes_and_other_tasks_are_named_as_the_cause(world: World) {
+    let (node, now) = (world.node().await, world.store.now().await.expect("a time"));
+    // A node that says nothing any more has one task that may be tried again and one that may not.
+    let brief = world.ids.new_session("brief", Duration::from_millis(100));
+    let silent = brief.id;
+    world.store.join(brief).await.expect("it joins");
+    let lost = put(&world, "lost", |_| {}).await;
+    let deadly = put(&world, "deadly", |task| {
+        task.overrides = Overrides { max_node_deaths: Some(1), ..Overrides::default() };
+    })
+    .await;
+    let mut held = Vec::new();
+    for queue in ["lost", "deadly"] {
+        held.extend(claim(&world, silent, queue).await);
+        let lease = held.last().expect("it is claimed").lease.as_ref();
+        world.store.start(vec![Start { lease, worker: world.ids.worker() }]).await.expect("it starts");
     }
+    let state = async |id: &str| world.get(&format!("/api/v1/tasks/{id}")).await.json()["state"].clone();
+    let died = async {
+        while state(&lost).await != "queued" || state(&deadly).await != "failed" {
+            world.store.expire(100).await.expect("it is done");
+        }
+    };
+    tokio::time::timeout(ostler_testkit::MAX_WAIT, died).await.expect("its lease runs out");
+    let fragile = |task: &mut NewTask| {
+        task.overrides = Overrides { max_crashes: Some(1), ..Overrides::default() };
+    };
+    let crash = failed(ErrorClass::Crash, "killed by a signal");
+    let crashed = tried(&world, node, "crashed", &crash, fragile).await;
+    // A task that needs another one, which fails.
+    let first = put(&world, "first", |_| {}).await;
+    let needs = first.parse().map(TaskId).expect("an id");
+    let second = put(&world, "second", |task| task.after = vec![needs]).await;
+    world.finish(claim(&world, node, "first").await, &failed(ErrorClass::Permanent, "no such user")).await;
+    let cancelled = async {
+        while state(&second).await != "cancelled" {
+            world.store.make_ready(100).await.expect("it is done");
+        }
+    };
+    tokio::time::timeout(ostler_testkit::MAX_WAIT, cancelled).await.expect("it is cancelled");
+    // A run of a schedule that the next one replaces.
+    let hours_ago = |hours: i64| Timestamp::from_millis(now.millis() - hours * 3_600_000);
+    let template = TaskTemplate {
+        queue: "replaced".to_owned(),
+        kind: "send".to_owned(),
+        payload: "{}".to_owned(),
+        priority: Priority::NORMAL,
+        overrides: Overrides::NONE,
+    };
+    let schedule = Schedule {
+        name: "hourly".to_owned(),
+        spec: "every 1h".to_owned(),
+        overlap: Overlap::Replace,
+        missed: Missed::One,
+        task: template,
+        next_at: Some(hours_ago(2)),
+    };
+    world.store.put_schedule(schedule).await.expect("it is stored");
+    let mut runs = Vec::new();
+    for hours in [2, 1] {
+        let task = world.ids.new_task("replaced", "send");
+        runs.push(task.id.to_string());
+        let (expected, next) = (hours_ago(hours), Some(hours_ago(hours - 1)));
+        let firing = Firing { schedule: "hourly".to_owned(), expected, next, task: Some(task) };
+        world.store.fire(firing).await.expect("it fires");
+    }
+    for (id, sentence, operation, command) in [
+        (&lost, "Its node died, and it was queued again.", "", "ostler up".to_owned()),
+        (&deadly, "too many nodes died while they ran it.", "dead.replay", format!("ostler dead replay {deadly}")),
+        (&crashed, "it killed its worker too often.", "dead.replay", format!("ostler dead replay {crashed}")),
+        (&second, "a task that it depends on did not complete.", "tasks.retry", format!("ostler retry {second}")),
+        (&runs[0], "the next run of its schedule replaced it.", "tasks.retry", format!("ostler retry {}", runs[0])),
+    ] {
+        for token in [FULL, READ] {
+            let why = why(&world, id, token).await;
+            assert!(why.contains(sentence) && why.contains(&command), "{sentence} {command}, as {token}: {why}");
+        }
+        if !operation.is_empty() && *id != second {
+            runs_again(&world, id, operation, &command).await;
+        }
+    }
+    // The second one waits again if the first does.
+    runs_again(&world, &first, "dead.replay", &format!("ostler dead replay {first}")).await;
+    runs_again(&world, &second, "tasks.retry", &format!("ostler retry {second}")).await;
+    std::mem::forget(held);
 }
 
 async fn commands_that_raise_a_limit_free_the_task(world: World) {
@@ -203,6 +299,14 @@ async fn commands_that_raise_a_limit_free_the_task(world: World) {
             "As many tasks of the queue narrow run as may run at once.",
         ),
         ("keyed", QueueChange::KeyConcurrency(Some(1)), "Of the limit key acme, 1 task may run at once"),
+        (
+            "bursts",
+            QueueChange::Rate(vec![
+                Rate { amount: 10, per: HOUR, burst: 1 },
+                Rate { amount: 90, per: 24 * HOUR, burst: 80 },
+            ]),
+            "The rate limit of the queue bursts is reached. It goes on by itself at ",
+        ),
         (
             "slow",
             QueueChange::Rate(vec![Rate { amount: 1, per: HOUR, burst: 1 }]),
@@ -219,10 +323,11 @@ async fn commands_that_raise_a_limit_free_the_task(world: World) {
         assert!(found.contains(sentence), "{found}");
         let overview = page(&world, "/", FULL).await;
         assert!(!overview.contains("ostler queue release"), "there is no hold to end: {overview}");
-        let body = settings(&found, queue);
-        world.ask("PUT", &format!("/api/v1/queues/{queue}"), &body).await.is(200);
+        let command = format!("ostler queue set {queue} --");
+        assert!(found.contains(&command), "{found}");
+        press_button(&world, &format!("/tasks/{id}"), "queues.set", &command).await;
         let second = claim(&world, node, queue).await;
-        assert_eq!(second.first().map(|one| one.lease.task().to_string()), Some(id), "{queue}: {body}");
+        assert_eq!(second.first().map(|one| one.lease.task().to_string()), Some(id), "{queue}");
         std::mem::forget((first, second));
     }
     // A budget that is spent pauses its queue; a larger one resumes it.
@@ -246,7 +351,7 @@ async fn commands_that_raise_a_limit_free_the_task(world: World) {
     assert!(claim(&world, node, "dear").await.is_empty(), "the budget is spent");
     let found = why(&world, &id, READ).await;
     assert!(found.contains("budget") && found.contains("To go on with twice of it"), "{found}");
-    world.ask("PUT", "/api/v1/queues/dear", &settings(&found, "dear")).await.is(200);
+    press_button(&world, &format!("/tasks/{id}"), "queues.set", "ostler queue set dear --budget 2").await;
     let second = claim(&world, node, "dear").await;
     assert_eq!(second.first().map(|one| one.lease.task().to_string()), Some(id));
     std::mem::forget(second);
