@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ostler_testkit::MAX_WAIT;
+use ostler_testkit::{MAX_WAIT, PageForm};
 use serde_json::{Value, json};
 
 use crate::ostler::{Place, Ran, Running, ran};
@@ -51,9 +51,10 @@ impl Site {
         let worker = place.write("worker.py", WORKER).display().to_string();
         let mut config = "[lease]\nttl = \"20s\"\nheartbeat = \"100ms\"\n[account.team]\n[account.small]\nconcurrency = 1\n".to_owned();
         for (pool, lines) in pools {
+            let least = if lines.contains("min_workers") { "" } else { "min_workers = 0\n" };
             let most = if lines.contains("max_workers") { "" } else { "max_workers = 2\n" };
             config += &format!(
-                "[pool.\"{pool}\"]\nexecutor = \"process\"\ncommand = [\"python3\", \"{worker}\"]\nmin_workers = 0\n{most}\
+                "[pool.\"{pool}\"]\nexecutor = \"process\"\ncommand = [\"python3\", \"{worker}\"]\n{least}{most}\
                  retry = {{ attempts = 5, base = \"1h\", max = \"1h\" }}\ngrace = \"1s\"\n\
                  env = {{ PYTHONPATH = \"{SDK}\", PYTHONDONTWRITEBYTECODE = \"1\" }}\n{lines}\n"
             );
@@ -128,15 +129,7 @@ impl Site {
 
     /// The commands on the page of the task; `None`: no node is up.
     fn on_page(&self, id: &str) -> Option<Vec<String>> {
-        let (_, address) = self.node.as_ref().filter(|(_, address)| !address.is_empty())?;
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(MAX_WAIT)).expect("a bound");
-        let head = format!(
-            "GET /tasks/{id} HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).expect("it is sent");
-        let mut page = String::new();
-        stream.read_to_string(&mut page).expect("it is answered");
+        let page = self.ask("GET", &format!("/tasks/{id}"), "")?;
         let (_, why) = page.split_once("<section id=\"why\"").unwrap_or_else(|| panic!("no page: {page}"));
         let (why, _) = why.split_once("</section>").expect("it ends");
         let commands = why.split("<code class=\"cmd\"").skip(1).map(|rest| {
@@ -145,6 +138,47 @@ impl Site {
             command.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         });
         Some(commands.collect())
+    }
+
+    /// The answer of the node to a browser; `None`: no node is up.
+    fn ask(&self, method: &str, path: &str, form: &str) -> Option<String> {
+        let (_, address) = self.node.as_ref().filter(|(_, address)| !address.is_empty())?;
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(MAX_WAIT)).expect("a bound");
+        let length = form.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(format!("{head}{form}").as_bytes()).expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it is answered");
+        Some(answer)
+    }
+
+    /// Presses the button of a page that runs this operation and shows this command. What is asked is answered with yes.
+    fn press(&self, path: &str, operation: &str, command: &str, typed: &[(&str, &str)]) {
+        let page = self.ask("GET", path, "").expect("a node is up");
+        let mut forms = PageForm::all(&page).into_iter();
+        let found = forms.find(|form| form.operation == operation && form.text.contains(command));
+        self.post(&found.unwrap_or_else(|| panic!("{path} has no {command}: {page}")), typed);
+    }
+
+    fn post(&self, form: &PageForm, typed: &[(&str, &str)]) {
+        let path = format!("/do/{}", form.operation);
+        let mut answer = self.ask("POST", &path, &form.body(typed)).expect("a node is up");
+        if answer.starts_with("HTTP/1.1 200") {
+            let mut asked = PageForm::all(&answer).into_iter();
+            let question = asked.find(|asked| asked.operation == form.operation).expect("a question");
+            answer = self.ask("POST", &path, &question.body(&[])).expect("a node is up");
+        }
+        assert!(answer.starts_with("HTTP/1.1 303"), "{answer}");
+    }
+
+    /// The part of the overview that says what is wrong.
+    fn wrong(&self) -> String {
+        let page = self.ask("GET", "/", "").expect("a node is up");
+        let (_, found) = page.split_once("<section id=\"doctor\"").unwrap_or_else(|| panic!("no page: {page}"));
+        found.split("</section>").next().unwrap_or_default().to_owned()
     }
 
     /// The line in a shell, in which `ostler` is the program.
@@ -205,7 +239,49 @@ on_each_store!(
     items_of_jobs_start_by_the_command_that_is_shown,
     without_a_node_the_command_that_is_shown_starts_one,
     workers_that_failed_to_start_are_started_again_by_the_command_that_is_shown,
+    what_the_doctor_finds_is_mended_by_the_button_beside_it,
+    workers_and_nodes_are_steered_by_the_buttons_of_their_page,
 );
+
+fn workers_and_nodes_are_steered_by_the_buttons_of_their_page(place: Place) {
+    let mut site = Site::up(place, &[("plain", "min_workers = 1\nmax_workers = 2")]);
+    let ids = |site: &Site| -> Vec<String> {
+        let all = site.place.json(["workers"]);
+        let idle = all.as_array().expect("a list").iter().filter(|worker| worker["state"] == "idle");
+        idle.map(|worker| worker["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let first = until("a worker is idle", || ids(&site).pop());
+    site.press("/nodes", "workers.recycle", &format!("ostler recycle {first}"), &[]);
+    let second = until("another one takes its place", || ids(&site).pop().filter(|id| *id != first));
+    site.press("/nodes", "pools.recycle", "ostler recycle --all plain", &[]);
+    until("and another one", || ids(&site).pop().filter(|id| *id != second));
+    site.press("/nodes", "pools.resize", "ostler resize plain", &[("n:min", "2"), ("n:max", "2")]);
+    until("there are two", || (ids(&site).len() == 2).then_some(()));
+    site.press("/nodes", "nodes.drain", "ostler drain ", &[]);
+    let (node, _) = site.node.take().expect("it is up");
+    assert_eq!(node.end().0, Some(0), "it has drained");
+}
+
+fn what_the_doctor_finds_is_mended_by_the_button_beside_it(place: Place) {
+    let site = Site::up(place, &[("plain", ""), ("broken", "")]);
+    let place = &site.place;
+    place.done(["pause", "plain", "--reason", "by hand"]);
+    place.done(["breaker", "open", "broken"]);
+    for (queue, sentence, operation, command) in [
+        ("plain", "by hand", "queues.resume", "ostler resume plain"),
+        ("broken", "The breaker of queue", "breakers.reset", "ostler breaker reset broken"),
+    ] {
+        let id = site.submit(queue, &json!({}), &[]);
+        let button = until(&format!("the overview has the button {command}"), || {
+            let found = site.wrong();
+            let form = PageForm::all(&found).into_iter().find(|form| form.operation == operation);
+            form.filter(|form| found.contains(sentence) && form.text.contains(command))
+        });
+        site.post(&button, &[]);
+        site.reaches(&id, &["completed"]);
+        until("the finding is gone", || (!site.wrong().contains(command)).then_some(()));
+    }
+}
 
 fn what_holds_a_task_by_hand_or_by_its_time_ends_by_the_command_that_is_shown(place: Place) {
     let odd = "odd 'name'";

@@ -1,63 +1,20 @@
-//! Forms of pages, pressed as a browser without script does: the fields as they stand, and then the question, if there is one.
+//! Buttons of pages, pressed as a browser without script does: the fields as they stand, and then the question, if there is one.
+
+use ostler_testkit::{PageForm, form_body};
 
 use crate::world::{FULL, Reply, World};
 
 pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Fields as a browser sends them.
-pub(crate) fn encoded<N: AsRef<str>, V: AsRef<str>>(pairs: &[(N, V)]) -> String {
-    let escape = |text: &str| {
-        text.bytes()
-            .map(|byte| {
-                if byte.is_ascii_alphanumeric() { (byte as char).to_string() } else { format!("%{byte:02X}") }
-            })
-            .collect::<String>()
-    };
-    let pair = |(name, value): &(N, V)| format!("{}={}", escape(name.as_ref()), escape(value.as_ref()));
-    pairs.iter().map(pair).collect::<Vec<_>>().join("&")
-}
-
-/// A form as it stands on a page.
-#[derive(Debug)]
-struct PageForm {
-    /// The operation that it runs.
-    operation: String,
-    /// Its hidden inputs, with their values.
-    fields: Vec<(String, String)>,
-    /// All of its markup, as text.
-    text: String,
-}
-
-fn plain(text: &str) -> String {
-    text.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-}
-
-/// The value of an attribute of a tag.
-fn attribute(tag: &str, name: &str) -> Option<String> {
-    let value = tag.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?;
-    Some(plain(value))
-}
-
-fn forms(page: &str) -> Vec<PageForm> {
-    let form = |whole: &str| {
-        let tag = whole.split('>').next().unwrap_or_default();
-        let inputs = whole.split("<input ").skip(1).filter_map(|rest| rest.split('>').next());
-        let hidden = inputs.map(|input| format!(" {input}")).filter(|tag| tag.contains(" type=\"hidden\""));
-        let action = attribute(tag, "action").unwrap_or_default();
-        PageForm {
-            operation: action.rsplit('/').next().unwrap_or_default().to_owned(),
-            fields: hidden.filter_map(|tag| Some((attribute(&tag, "name")?, attribute(&tag, "value")?))).collect(),
-            text: plain(whole),
-        }
-    };
-    page.split("<form").skip(1).filter_map(|rest| rest.split("</form>").next()).map(form).collect()
-}
-
-/// Posts a form.
+/// Posts these fields to an operation.
 pub(crate) async fn post_form(world: &World, operation: &str, fields: &[(&str, &str)]) -> Reply {
+    post(world, operation, &form_body(fields)).await
+}
+
+async fn post(world: &World, operation: &str, body: &str) -> Reply {
     let token = format!("Bearer {FULL}");
     let headers = [("authorization", token.as_str()), ("content-type", FORM)];
-    world.client().await.ask("POST", &format!("/do/{operation}"), &headers, &encoded(fields)).await
+    world.client().await.ask("POST", &format!("/do/{operation}"), &headers, body).await
 }
 
 /// Presses the button of a page that runs this operation and shows these words, such as its command. What is asked is answered with yes.
@@ -75,18 +32,15 @@ pub(crate) async fn press_filled(
     typed: &[(&str, &str)],
 ) -> String {
     let page = world.get(path).await.is(200).body.clone();
-    let all = forms(&page);
+    let all = PageForm::all(&page);
     let found = all.iter().find(|form| form.operation == operation && form.text.contains(words));
     let found = found.unwrap_or_else(|| panic!("{path} has no button {operation} with {words}: {all:#?}"));
-    let fields = found.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let fields: Vec<(&str, &str)> = fields.chain(typed.iter().copied()).collect();
-    let mut reply = post_form(world, operation, &fields).await;
+    let mut reply = post(world, operation, &found.body(typed)).await;
     if reply.status == 200 {
-        let asked = forms(&reply.body);
+        let asked = PageForm::all(&reply.body);
         let question = asked.iter().find(|form| form.operation == operation).expect("a question");
         assert!(question.fields.iter().any(|(name, _)| name == "confirmed"), "{question:?}");
-        let fields = question.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        reply = post_form(world, operation, &fields.collect::<Vec<_>>()).await;
+        reply = post(world, operation, &question.body(&[])).await;
     }
     notice(world, &reply).await
 }

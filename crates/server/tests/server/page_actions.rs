@@ -1,8 +1,9 @@
 //! Buttons of pages: forms run operations of the table, ask before what is dangerous, and are refused like the operations.
 
 use ostler_store::views::TaskRef;
+use ostler_testkit::form_body;
 
-use crate::forms::{FORM, encoded, notice, post_form};
+use crate::forms::{FORM, notice, post_form};
 use crate::world::{FULL, READ, World, on_each_store};
 
 on_each_store!(
@@ -51,7 +52,7 @@ async fn a_dangerous_button_asks_and_then_runs_its_operation(world: World) {
 
 async fn readers_foreign_pages_and_other_bodies_are_refused(world: World) {
     let id = world.enqueue(1).await.remove(0).to_string();
-    let body = encoded(&[("p:id", &id), ("confirmed", "yes")]);
+    let body = form_body(&[("p:id", &id), ("confirmed", "yes")]);
     let (read, full) = (format!("Bearer {READ}"), format!("Bearer {FULL}"));
     let ask = async |headers: &[(&str, &str)], body: &str| {
         world.client().await.ask("POST", "/do/tasks.cancel", headers, body).await.status

@@ -6,15 +6,19 @@ use std::time::Duration;
 use ostler_core::{
     Cost, ErrorClass, EventBody, Failure, JobId, Outcome, SessionId, Usage, UsageSource, Worker, WorkerState,
 };
-use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, Start};
+use ostler_store::calls::{Claim, ClaimAnswer, Claimed, Kinds, NewStep, Start};
 use ostler_store::jobs::queue_of;
+use ostler_testkit::MAX_WAIT;
 
+use crate::forms::press_button;
 use crate::world::{QUEUE, World, line, on_each_store};
 
 on_each_store!(
     dead_letters_are_looked_at_in_bounds_and_a_link_goes_on,
     the_overview_has_rate_age_failures_and_their_course,
     a_job_shows_its_pilot_cost_and_failures_with_what_decides,
+    the_buttons_of_a_job_and_of_a_group_of_dead_letters_do_what_they_say,
+    attempts_stand_side_by_side_with_steps_output_files_and_history,
     a_worker_shows_its_task_and_a_task_its_lease_with_its_end,
     schedules_say_when_they_run_and_cost_says_who_spent_it,
     a_text_is_found_anywhere_in_a_transcript,
@@ -148,6 +152,94 @@ async fn a_job_shows_its_pilot_cost_and_failures_with_what_decides(world: World)
     world.post(&format!("/api/v1/jobs/{id}/approve"), "").await.is(200);
     let approved = page(&world, &address).await;
     assert!(!approved.contains("has ended:") && !approved.contains("jobs.approve"), "{approved}");
+}
+
+async fn the_buttons_of_a_job_and_of_a_group_of_dead_letters_do_what_they_say(world: World) {
+    let job = r#"{"pool":"agents","name":"reviews","items":["a","b","c"],"pilot":1}"#;
+    let id = world.post("/api/v1/jobs", job).await.is(201).json()["id"].as_str().expect("an id").to_owned();
+    let (queue, node) = (queue_of(JobId(id.parse().expect("an id"))), world.node().await);
+    let wrong = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no such file"));
+    world.finish(claim(&world, node, &queue, 1).await, &wrong).await;
+    let address = format!("/jobs/{id}");
+    let state = async || world.get(&format!("/api/v1/jobs/{id}")).await.json()["state"].clone();
+    assert_eq!(state().await, "paused", "its pilot waits");
+    press_button(&world, &address, "jobs.approve", &format!("ostler job approve {id}")).await;
+    assert_ne!(state().await, "paused");
+    press_button(&world, &address, "jobs.pause", &format!("ostler job pause {id}")).await;
+    assert_eq!(state().await, "paused");
+    press_button(&world, &address, "jobs.resume", &format!("ostler job resume {id}")).await;
+    assert_ne!(state().await, "paused");
+    let failed = async || world.get(&format!("/api/v1/jobs/{id}")).await.json()["tasks"]["failed"].clone();
+    assert_eq!(failed().await, 1);
+    press_button(&world, &address, "jobs.retry_failed", &format!("ostler job retry-failed {id}")).await;
+    assert_eq!(failed().await, 0);
+    press_button(&world, &address, "jobs.cancel", &format!("ostler job cancel {id}")).await;
+    assert_eq!(state().await, "cancelled");
+
+    // Two causes; the button of one group touches no other.
+    world.enqueue(3).await;
+    let letters = world.claim(node, 3).await;
+    for (letter, why) in letters.into_iter().zip(["refused by 10.0.0.1", "refused by 10.0.0.2", "no such host"]) {
+        world.finish(vec![letter], &Outcome::Failed(Failure::new(ErrorClass::Permanent, why))).await;
+    }
+    let stats = async || world.get("/api/v1/stats").await.json()["tasks"].clone();
+    assert_eq!(stats().await["failed"], 3);
+    let done = press_button(&world, "/dead", "tasks.act", "ostler dead replay --queue mail --kind send --class permanent --text 'refused by'").await;
+    assert!(done.contains("has begun"), "{done}");
+    let reached = async |failed: u64| {
+        while stats().await["failed"] != failed {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, reached(1)).await.expect("the group is replayed");
+    assert_eq!(stats().await["queued"], 2);
+    press_button(&world, "/dead", "tasks.act", "ostler dead drop --queue mail --kind send --class permanent --text 'no such host'").await;
+    tokio::time::timeout(MAX_WAIT, reached(0)).await.expect("the other one is dropped");
+    must(&page(&world, "/dead").await, &["There is none"]);
+}
+
+/// The cells of the row of a table that begins with this word.
+fn cells(page: &str, heading: &str) -> Vec<String> {
+    let start = format!("<th scope=\"row\">{heading}</th>");
+    let (_, row) = page.split_once(&start).unwrap_or_else(|| panic!("no row {heading}: {page}"));
+    let row = row.split("</tr>").next().expect("a row");
+    let text = |cell: &str| {
+        let parts = cell.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+        parts.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    row.split("<td>").skip(1).map(text).collect()
+}
+
+async fn attempts_stand_side_by_side_with_steps_output_files_and_history(world: World) {
+    let node = world.node().await;
+    let id = world.enqueue(1).await[0];
+    let address = format!("/tasks/{id}");
+    let first = world.claim(node, 1).await;
+    let lease = first[0].lease.as_ref();
+    let workers = [world.ids.worker(), world.ids.worker()];
+    world.store.start(vec![Start { lease, worker: workers[0] }]).await.expect("it starts");
+    let step = NewStep { name: "fetched".to_owned(), value: r#"{"pages":7}"#.to_owned() };
+    world.store.save_step(lease, step).await.expect("it is saved");
+    let busy = Failure::new(ErrorClass::Transient, "the mirror is <busy>");
+    world.finish(first, &Outcome::Failed(busy)).await;
+    press_button(&world, &address, "tasks.retry", &format!("ostler retry {id}")).await;
+    let second = world.claim(node, 1).await;
+    let lease = second[0].lease.as_ref();
+    world.store.start(vec![Start { lease, worker: workers[1] }]).await.expect("it starts");
+    let file = EventBody::File { path: "out/report.txt".to_owned(), size: 2_048, sha256: "ab".repeat(32) };
+    world.store.append(lease, vec![file]).await.expect("it is written");
+    spend(&world, &second, 0.25).await;
+    world.finish(second, &Outcome::Success).await;
+    let shown = page(&world, &address).await;
+    must(&shown, &["Attempt 1", "Attempt 2", "<h2>Steps</h2>", "fetched", "<h2>Output</h2>", "done", "<h2>History</h2>"]);
+    assert_eq!(cells(&shown, "State"), ["failed", "completed"]);
+    assert_eq!(cells(&shown, "Error"), ["transient the mirror is &lt;busy&gt;", "–"]);
+    let tail = |at: usize| workers[at].to_string()[18..].to_owned();
+    assert_eq!(cells(&shown, "Worker"), [tail(0), tail(1)]);
+    assert_eq!(cells(&shown, "Lease token"), ["1", "2"]);
+    assert_eq!(cells(&shown, "Cost"), ["", "$0.25"]);
+    assert_eq!(cells(&shown, "Files"), ["", "out/report.txt 2.0 KiB"]);
+    must(&shown, &[&format!("api/v1/tasks/{id}/files/out/report.txt"), "{&quot;pages&quot;:7}"]);
 }
 
 async fn a_worker_shows_its_task_and_a_task_its_lease_with_its_end(world: World) {
