@@ -1,5 +1,5 @@
-//! The HTTP API in front of a million tasks: the time to the first byte of lists and of the overview, a search that goes on page by page, and
-//! what readers of the overview cost.
+//! The HTTP API and the pages in front of a million tasks: the time to the first byte of lists, of the overview and of a task, a search that goes
+//! on page by page, and what readers of the overview cost.
 //!
 //! The store has ten failed tasks that are the oldest, then one with a word in its payload, many that are completed, and five that run. A
 //! node of the real program serves it, in a process of its own.
@@ -49,6 +49,16 @@ impl Default for Wanted {
     fn default() -> Self {
         Self { rows: 1_000_000, requests: 100, ostler: None }
     }
+}
+
+/// What an answer must have, to be one that counts.
+#[derive(Clone, Copy)]
+enum Must {
+    /// JSON with this many tasks.
+    List(usize),
+    /// A page of the dashboard.
+    BePage,
+    Answer,
 }
 
 /// Measures both stores with both sizes, and prints a table.
@@ -102,37 +112,58 @@ impl Filled {
             ours.start(RUNNING).await
         })?;
         let node = ServingNode::start(ostler, &self.url, folder)?;
-        for (path, found) in [
-            ("/api/v1/tasks", Some(100)),
-            ("/api/v1/tasks?state=failed", Some(FAILED)),
-            ("/api/v1/tasks?state=running", Some(RUNNING)),
-            ("/api/v1/tasks?queue=absent", Some(0)),
-            ("/api/v1/stats", None),
-            ("/metrics", None),
+        for (path, must) in [
+            ("/api/v1/tasks", Must::List(100)),
+            ("/api/v1/tasks?state=failed", Must::List(FAILED)),
+            ("/api/v1/tasks?state=running", Must::List(RUNNING)),
+            ("/api/v1/tasks?queue=absent", Must::List(0)),
+            ("/api/v1/stats", Must::Answer),
+            ("/metrics", Must::Answer),
+            ("/", Must::BePage),
+            ("/tasks", Must::BePage),
+            ("/tasks?state=failed", Must::BePage),
+            ("/tasks?state=running", Must::BePage),
+            ("/tasks?queue=absent", Must::BePage),
+            ("/dead", Must::BePage),
         ] {
-            self.row(&node, path, found, requests)?;
+            self.row(&node, path, path, must, requests)?;
         }
+        let (_, oldest) = node.connect()?.get("/api/v1/tasks?state=failed&limit=1")?;
+        let oldest: serde_json::Value = serde_json::from_str(&oldest)?;
+        let id = oldest["tasks"][0]["id"].as_str().ok_or("there is a failed task")?;
+        self.row(&node, "/tasks/ID", &format!("/tasks/{id}"), Must::BePage, requests)?;
         self.needle(&node)?;
         self.beside_a_search(runtime, ours, &node)?;
         runtime.block_on(readers::measure(self.store, ours, &node))
     }
 
     /// One path, in a connection that is kept. The first request is apart: it is the first of its kind in this process.
-    fn row(&self, node: &ServingNode, path: &str, found: Option<usize>, requests: u32) -> Result<(), Error> {
+    fn row(
+        &self,
+        node: &ServingNode,
+        name: &str,
+        path: &str,
+        must: Must,
+        requests: u32,
+    ) -> Result<(), Error> {
         let (mut connection, mut samples) = (node.connect()?, Samples::default());
         let (first, body) = connection.get(path)?;
-        if let Some(found) = found {
-            let page: serde_json::Value = serde_json::from_str(&body)?;
-            let listed = page["tasks"].as_array().map_or(0, Vec::len);
-            if listed != found {
-                return Err(format!("{path}: {listed} tasks, not {found}").into());
+        match must {
+            Must::List(found) => {
+                let page: serde_json::Value = serde_json::from_str(&body)?;
+                let listed = page["tasks"].as_array().map_or(0, Vec::len);
+                if listed != found {
+                    return Err(format!("{path}: {listed} tasks, not {found}").into());
+                }
             }
+            Must::BePage if !body.contains("id=\"main\"") => return Err(format!("{path}: no page").into()),
+            Must::BePage | Must::Answer => {}
         }
         for _ in 0..requests {
             samples.add(connection.get(path)?.0);
         }
         println!(
-            "| {}, {} bytes each: `{path}` | {} | {:.1} | {:.1} | {:.1} | {:.1} |",
+            "| {}, {} bytes each: `{name}` | {} | {:.1} | {:.1} | {:.1} | {:.1} |",
             self.store,
             self.bytes,
             self.rows,
