@@ -12,7 +12,7 @@ use ostler_testkit::{note, npm_modules};
 use serde_json::Value;
 
 /// What drives the browser, and what looks for barriers in a page. The rules of the latter are the same in every run.
-const PACKAGES: [&str; 2] = ["playwright-core@1", "axe-core@4.11"];
+const PACKAGES: [&str; 2] = ["playwright-core@1", "axe-core@4.14"];
 /// How long a whole scenario may take.
 const MAX_SCENARIO: Duration = Duration::from_secs(600);
 /// Lines of a scenario that wait to be read.
@@ -20,7 +20,8 @@ const MAX_LINES: usize = 16;
 
 /// The folder with the packages, installed once and kept with the build; `None` where the registry does not answer.
 fn modules() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
+    // Other versions are installed anew.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("browser-{}", PACKAGES.join("-")));
     npm_modules(&folder, &PACKAGES, &PACKAGES.map(|package| package.split('@').next().unwrap_or_default()))
 }
 
