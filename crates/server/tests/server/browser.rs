@@ -87,10 +87,15 @@ async fn a_browser_sees_the_pages_live_and_acts_on_them(world: World) {
     let session = world.node().await;
     let chat = furnish::start(&world, session, "chat").await;
     // A process that can be killed serves the pages.
-    let first = ServerProcess::for_browser(&world, 0).await;
+    let base = match *world.place {
+        StorePlace::File(_) => "",
+        // One of the two runs is played under a path.
+        StorePlace::Server(_) => "/ostler",
+    };
+    let first = ServerProcess::for_browser(&world, 0, base).await;
     let port = first.port();
     let own = json!({
-        "base": format!("http://{}", first.address),
+        "base": format!("http://{}{base}", first.address),
         "dead": dead,
         "talk": furniture.talk,
         "chat": chat.lease.task().to_string(),
@@ -99,7 +104,7 @@ async fn a_browser_sees_the_pages_live_and_acts_on_them(world: World) {
     play("scenario.mjs", &told(&world, &own), async |order| {
         match order.split_once(' ') {
             None if order == "kill" => serving.take().expect("it serves").kill().await,
-            None if order == "start" => serving = Some(ServerProcess::for_browser(&world, port).await),
+            None if order == "start" => serving = Some(ServerProcess::for_browser(&world, port, base).await),
             None if order == "enqueue" => return world.enqueue(1).await.remove(0).to_string(),
             Some(("say", lines)) => furnish::say(&world, &chat, lines.parse().expect("a number")).await,
             Some(_) | None => panic!("{order} is not known here"),

@@ -23,8 +23,9 @@ on_each_store!(
 const STORE: &str = "OSTLER_TWIN_STORE";
 const FOLDER: &str = "OSTLER_TWIN_FOLDER";
 const NUMBER: &str = "OSTLER_TWIN_NUMBER";
-/// The port of a server that a browser reaches without a proxy.
+/// The port of a server that a browser reaches without a proxy, and the path before its pages.
 const PORT: &str = "OSTLER_TWIN_PORT";
+const BASE: &str = "OSTLER_TWIN_BASE";
 
 fn rounds() -> u64 {
     std::env::var("OSTLER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
@@ -38,25 +39,26 @@ pub(crate) struct ServerProcess {
 
 impl ServerProcess {
     async fn start(world: &World) -> Self {
-        Self::start_with(world, None).await
+        Self::start_with(world, None, "").await
     }
 
-    /// One that a browser reaches without a proxy, at this port.
-    pub(crate) async fn for_browser(world: &World, port: u16) -> Self {
-        Self::start_with(world, Some(port)).await
+    /// One that a browser reaches without a proxy, at this port and under this path.
+    pub(crate) async fn for_browser(world: &World, port: u16, base: &'static str) -> Self {
+        Self::start_with(world, Some(port), base).await
     }
 
-    async fn start_with(world: &World, port: Option<u16>) -> Self {
+    async fn start_with(world: &World, port: Option<u16>, base: &'static str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(500);
         let number = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
         let port = port.map(|port| port.to_string()).unwrap_or_default();
         let (store, folder) = (world.place.address(), world.place.folder().to_owned());
         let started = tokio::task::spawn_blocking(move || {
-            let variables: [(&str, &OsStr); 4] = [
+            let variables: [(&str, &OsStr); 5] = [
                 (STORE, store.as_ref()),
                 (FOLDER, folder.as_ref()),
                 (NUMBER, number.as_ref()),
                 (PORT, port.as_ref()),
+                (BASE, base.as_ref()),
             ];
             let mut twin = Twin::start("outages::serves_until_it_is_killed", &variables);
             let address = twin.hear();
@@ -92,7 +94,7 @@ async fn serves_until_it_is_killed() {
     let (parts, _) = parts(store, variable(FOLDER).as_ref(), number, MetricsAccess::Token);
     let port = variable(PORT).parse().ok();
     let parts = match port {
-        Some(_) => ServerParts { base_path: String::new(), public_url: None, ..parts },
+        Some(_) => ServerParts { base_path: variable(BASE), public_url: None, ..parts },
         None => parts,
     };
     let bound = ListenAddress::Tcp(([127, 0, 0, 1], port.unwrap_or(0)).into()).bind().await.expect("it listens");

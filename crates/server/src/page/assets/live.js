@@ -382,7 +382,10 @@ document.addEventListener("click", (event) => {
     count();
   }
   const line = event.target.closest?.("code.cmd");
-  if (line) copy(line);
+  if (line) copy(line, line.textContent);
+  // A time is copied as it is in the API, unless it is a part of a link or a button.
+  const time = event.target.closest?.("time[datetime]");
+  if (time && !time.closest("a, button, summary, label")) copy(time, time.dateTime);
   if (event.target.closest?.("#fresh")) {
     for (const one of document.querySelectorAll("input[name='p:id']:checked")) one.checked = false;
     scrollTo({ top: 0 });
@@ -391,17 +394,23 @@ document.addEventListener("click", (event) => {
   }
 });
 
-function copy(line) {
+function copy(node, text) {
   const copied = () => {
-    line.classList.add("copied");
-    setTimeout(() => line.classList.remove("copied"), 900);
+    node.classList.add("copied");
+    setTimeout(() => node.classList.remove("copied"), 900);
   };
   // Browsers have a clipboard only for TLS and loopback; elsewhere the selection is copied, or stays for the reader's own keys.
   const bySelection = () => {
-    getSelection().selectAllChildren(line);
-    if (document.execCommand("copy")) copied();
+    const shown = document.createElement("span");
+    shown.textContent = text;
+    node.after(shown);
+    getSelection().selectAllChildren(shown);
+    const done = document.execCommand("copy");
+    shown.remove();
+    if (done) copied();
+    else getSelection().selectAllChildren(node);
   };
-  if (navigator.clipboard) navigator.clipboard.writeText(line.textContent).then(copied, bySelection);
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(copied, bySelection);
   else bySelection();
 }
 

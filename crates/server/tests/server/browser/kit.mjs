@@ -65,7 +65,7 @@ export class Visitor {
     visitor.context.setDefaultTimeout(60000);
     const made = await ask("POST", "/api/v1/login-links", undefined, { authorization: `Bearer ${token}` });
     must(made.ok, `a login link: ${made.status}`);
-    const page = await visitor.open((await made.json()).path);
+    const page = await visitor.openLogin((await made.json()).path);
     await page.waitForURL((url) => !url.pathname.includes("login"));
     visitor.page = page;
     return visitor;
@@ -73,6 +73,11 @@ export class Visitor {
 
   constructor(context) {
     this.context = context;
+  }
+
+  // The path of a login link has the path of the pages before it.
+  openLogin(path) {
+    return this.open(path, new URL(told.base).origin);
   }
 
   async open(path, base = told.base) {

@@ -146,7 +146,7 @@ await order("start");
 const up = Date.now();
 for (const tab of open) await tab.locator("#live.off", { hasText: "ostler open" }).waitFor();
 const asked = Date.now() - up;
-const again = await visitor.open((await api("POST", "/api/v1/login-links")).path);
+const again = await visitor.openLogin((await api("POST", "/api/v1/login-links")).path);
 await again.locator("#live.on").waitFor();
 const loggedIn = Date.now();
 for (const tab of open) await tab.locator("#live.on").waitFor();

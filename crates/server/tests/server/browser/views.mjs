@@ -1,7 +1,7 @@
 // Every view of a furnished node: its weight, its barriers for people (axe-core), whether its text answers its question, by keys alone, at
 // 400 % and in other zones. With a folder for pictures it also makes those of the README.
 import { readFileSync } from "node:fs";
-import { Visitor, api, figure, finish, launch, must, packages, picture, told, views } from "./kit.mjs";
+import { Visitor, api, figure, finish, launch, must, packages, picture, told, until, views } from "./kit.mjs";
 
 const { base } = told;
 const MOST = { bytes: 150 * 1024, requests: 6, script: 30 * 1024, nodes: 3000 };
@@ -265,7 +265,7 @@ async function zones() {
     ["America/St_Johns", /1:30:00.*(GMT-3:30|NST)/, /3:30:00.*(GMT-2:30|NDT)/],
     ["Asia/Kolkata", /10:30:00.*(GMT\+5:30|IST)/, /11:30:00.*(GMT\+5:30|IST)/],
   ]) {
-    const there = await browser.newContext({ timezoneId, storageState: state });
+    const there = await browser.newContext({ timezoneId, storageState: state, permissions: ["clipboard-read", "clipboard-write"] });
     const tab = await there.newPage();
     await tab.goto(`${base}/schedules`);
     await tab.locator("#live.on").waitFor();
@@ -274,6 +274,10 @@ async function zones() {
       const text = await time.textContent();
       must(shown.test(text), `${timezoneId}, ${name} the change: ${text}`);
       must(Date.parse(await time.getAttribute("title")) === Date.parse(times[name]) && (await time.getAttribute("title")).endsWith("Z"), "UTC is the title");
+      await time.click();
+      const exact = await time.getAttribute("datetime");
+      must(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(exact), exact);
+      await until("a time is copied as RFC 3339", async () => (await tab.evaluate(() => navigator.clipboard.readText())) === exact);
     }
     await there.close();
   }
