@@ -11,7 +11,7 @@ use rustix::process::{Pid, kill_process};
 use rustix::termios::{LocalModes, Termios};
 
 use crate::hands::Hands;
-use crate::ostler::{Place, Terminal};
+use crate::ostler::{Place, Running, Terminal};
 
 const ROWS: usize = 24;
 const COLUMNS: usize = 80;
@@ -239,6 +239,29 @@ fn a_signal_gives_the_terminal_back() {
     // Ctrl-C is a key here.
     top.press("\u{3}");
     assert_eq!(top.end().0, Some(0));
+}
+
+#[test]
+fn the_kill_of_the_node_ends_neither_top_nor_its_terminal() {
+    for place in [Place::new(), Place::on_server()] {
+        place.write("ostler.toml", "[pool.mail]\nexecutor = \"command\"\ncommand = [\"true\"]\n");
+        let mut up = place.command(["up", "--listen", "none"]);
+        up.env("XDG_STATE_HOME", place.folder());
+        let node = Running::start(up);
+        node.line();
+        let mut top = Top::start(&place, &[]);
+        top.until("the node", |rows| rows[1].ends_with("nodes 1"));
+        node.signal(ProcessSignal::KILL);
+        node.end();
+        // It reads the store, not the node: what comes later is shown, and keys do their work.
+        place.done(["submit", "later", "send"]);
+        top.shows("later");
+        top.press("p");
+        top.shows("is paused");
+        top.press("q");
+        let (code, written) = top.end();
+        assert_eq!((code, written.matches(CLEAR).count()), (Some(0), 1), "{written:?}");
+    }
 }
 
 #[test]
