@@ -354,16 +354,7 @@ impl DeadFilters {
     pub(crate) fn filters(self) -> Filters {
         let Self { queue, kind, text, field, failure, end } = self;
         let state = Some(StateName::Failed);
-        Filters {
-            state,
-            queue,
-            kind,
-            text,
-            field,
-            failure,
-            end,
-            stale: false,
-        }
+        Filters { state, queue, kind, text, field, failure, end, stale: false }
     }
 }
 

@@ -43,7 +43,8 @@ pub(super) async fn run(console: &Console, wanted: &OpenArgs) -> anyhow::Result<
         Listen::At(address) => address,
     };
     let token = api_token(place.url())?;
-    let answer = tokio::time::timeout(MAX_ANSWER, ask(&address, &token, &link_input(wanted).to_string())).await;
+    let answer =
+        tokio::time::timeout(MAX_ANSWER, ask(&address, &token, &link_input(wanted).to_string())).await;
     let answer = answer.context("the node does not answer in time")?;
     let (status, body) = answer.map_err(|error| {
         refused(Code::NotFound, format!("no node answers at {address}: {error}; start one: ostler up"))
@@ -54,8 +55,7 @@ pub(super) async fn run(console: &Console, wanted: &OpenArgs) -> anyhow::Result<
         return Err(refused(Code::BadInput, sentence));
     }
     let body: Value = serde_json::from_str(&body).context("the node's answer is not JSON")?;
-    let text =
-        body.get("token").and_then(Value::as_str).context("the node's answer has no token")?;
+    let text = body.get("token").and_then(Value::as_str).context("the node's answer has no token")?;
     let link = login_address(&address, api.public_url.as_deref(), &api.base_path, wanted.task, text);
     told(console, wanted, &link)
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ostler_core::{Timestamp, visible};
 use ostler_wire::overview::OverviewView;
-use ostler_wire::time::TimeView;
 use ostler_wire::system::FindingView;
+use ostler_wire::time::TimeView;
 
 use super::model::Section;
 use crate::print::{ago, how_long};
@@ -33,7 +33,8 @@ fn queues(seen: &OverviewView) -> Rows {
         let state = match (&queue.paused, &queue.held) {
             (Some(reason), _) => format!("paused: {reason}"),
             (None, Some(held)) => {
-                let left = |until: TimeView| seconds(until.timestamp().since(seen.as_of.timestamp()).as_secs());
+                let left =
+                    |until: TimeView| seconds(until.timestamp().since(seen.as_of.timestamp()).as_secs());
                 let until = held.until.map(|until| format!(", {} left", left(until))).unwrap_or_default();
                 format!("held: {}{until}", held.waits_for.replace('_', " "))
             }

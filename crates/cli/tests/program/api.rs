@@ -324,7 +324,9 @@ fn a_login_link_of_the_program_works_once_and_its_text_is_written_nowhere() {
     let (status, cookie) = log_in(&node, link.split_once('#').expect("a text").1);
     assert_eq!(status, 200);
     let cookie = format!("cookie: {}\r\nsec-fetch-site: same-origin\r\n", cookie.expect("a cookie"));
-    for (method, path, status) in [("GET", "/api/v1/session", "200"), ("POST", "/api/v1/queues/q/pause", "403")] {
+    for (method, path, status) in
+        [("GET", "/api/v1/session", "200"), ("POST", "/api/v1/queues/q/pause", "403")]
+    {
         let mut answer = String::new();
         node.open(method, path, "", &cookie, "").read_to_string(&mut answer).expect("it is answered");
         assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");

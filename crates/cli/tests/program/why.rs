@@ -177,7 +177,8 @@ impl Site {
     /// The part of the overview that says what is wrong.
     fn wrong(&self) -> String {
         let page = self.ask("GET", "/", "").expect("a node is up");
-        let (_, found) = page.split_once("<section id=\"doctor\"").unwrap_or_else(|| panic!("no page: {page}"));
+        let (_, found) =
+            page.split_once("<section id=\"doctor\"").unwrap_or_else(|| panic!("no page: {page}"));
         found.split("</section>").next().unwrap_or_default().to_owned()
     }
 

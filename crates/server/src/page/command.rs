@@ -154,10 +154,16 @@ mod tests {
             r"ostler dead replay --queue q --text 'it'\''s'"
         );
         assert_eq!(
-            line("tasks.act", &[("s:action", "drop"), ("f:state", "failed"), ("f:ended_until", "2026-11-01T00:00:00Z")]),
+            line(
+                "tasks.act",
+                &[("s:action", "drop"), ("f:state", "failed"), ("f:ended_until", "2026-11-01T00:00:00Z")]
+            ),
             "ostler dead drop --ended-until 2026-11-01T00:00:00Z"
         );
-        assert_eq!(line("tasks.act", &[("s:action", "drop"), ("f:state", "failed")]), "ostler dead drop --all");
+        assert_eq!(
+            line("tasks.act", &[("s:action", "drop"), ("f:state", "failed")]),
+            "ostler dead drop --all"
+        );
         assert_eq!(
             line("dead.replay", &[("p:id", "01J"), ("j:payload", "{}")]),
             "ostler dead replay 01J --payload '{}'"

@@ -40,7 +40,7 @@ pub(crate) async fn by_form(call: ApiCall) -> Result<Answer, RequestError> {
         return Ok(page(StatusCode::BAD_REQUEST, "../", &to, "Paste a login link or a token."));
     }
     let Some(granted) = open_session(&call, text) else {
-        let sentence = "This is no token of this node, and no login link that is still valid. Make another one.";
+        let sentence = "This login link was used or is too old, or the token is not one of this node. Make another link.";
         return Ok(page(StatusCode::UNAUTHORIZED, "../", &to, sentence));
     };
     let mut answer = see_other(&format!("../{to}"))?;

@@ -141,10 +141,7 @@ mod tests {
             ),
             (
                 "To let more start: ostler queue set mail --rate 120/m,burst=20 --rate 2000/h. Or resize: ostler resize mail 2 8",
-                vec![
-                    "ostler queue set mail --rate 120/m,burst=20 --rate 2000/h",
-                    "ostler resize mail 2 8",
-                ],
+                vec!["ostler queue set mail --rate 120/m,burst=20 --rate 2000/h", "ostler resize mail 2 8"],
             ),
             (
                 "To go on: ostler queue set 'old mail' --budget-per-day 2; or: ostler job resume 01J --max-cost 4",

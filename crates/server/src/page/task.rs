@@ -167,7 +167,8 @@ fn payload(page: &PageContext, id: &str, state: &str, text: &str) -> Markup {
         "cancelled" => Some("tasks.retry"),
         _ => None,
     };
-    let by_command = |operation: &str| ActionButton::new(operation, "", &[("p:id", id)]).command() + " --payload -";
+    let by_command =
+        |operation: &str| ActionButton::new(operation, "", &[("p:id", id)]).command() + " --payload -";
     html! {
         section id="payload" {
             h2 { "Payload" }

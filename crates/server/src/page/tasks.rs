@@ -274,9 +274,10 @@ pub(super) fn same_by_command(start: &str, conditions: &ListConditions) -> Marku
     // Dead letters are all failed.
     let said = |name: &str| name == "state" && start == "ostler dead ls";
     let pairs = conditions.pairs();
-    let options = pairs.iter().filter(|(name, _)| !said(name)).fold(start.to_owned(), |line, (name, value)| {
-        format!("{line} --{} {}", name.replace('_', "-"), super::command::word(value))
-    });
+    let options =
+        pairs.iter().filter(|(name, _)| !said(name)).fold(start.to_owned(), |line, (name, value)| {
+            format!("{line} --{} {}", name.replace('_', "-"), super::command::word(value))
+        });
     command(&options)
 }
 

@@ -13,7 +13,7 @@ on_each_store!(
     a_visitor_with_a_read_token_logs_in_looks_and_logs_out,
 );
 
-async fn log_in(world: &World, text: &str) -> crate::world::Reply {
+async fn log_in(world: &World, text: &str) -> Reply {
     let body = json!({ "token": text }).to_string();
     world.client().await.ask("POST", "/login", &[("sec-fetch-site", "same-origin")], &body).await
 }
@@ -100,7 +100,9 @@ async fn a_visitor_with_a_read_token_logs_in_looks_and_logs_out(world: World) {
     assert_eq!(given.is(200).json(), json!({ "name": "owner", "access": "read" }));
     let by_token = by_form(READ).await;
     assert_eq!(by_token.is(303).header("location"), Some("../tasks"));
-    assert!(by_form("no-token-of-this-node").await.is(401).body.contains("no token of this node"));
+    assert!(
+        by_form("no-token-of-this-node").await.is(401).body.contains("the token is not one of this node")
+    );
     for logged_in in [by_link, given, by_token] {
         let cookie = cookie_of(&logged_in);
         let ours = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin"), ("accept", "text/html")];

@@ -97,7 +97,8 @@ async fn serves_until_it_is_killed() {
         Some(_) => ServerParts { base_path: variable(BASE), public_url: None, ..parts },
         None => parts,
     };
-    let bound = ListenAddress::Tcp(([127, 0, 0, 1], port.unwrap_or(0)).into()).bind().await.expect("it listens");
+    let bound =
+        ListenAddress::Tcp(([127, 0, 0, 1], port.unwrap_or(0)).into()).bind().await.expect("it listens");
     let server = Server::start(parts, bound).expect("it starts");
     Voice::say(&server.address().to_string());
     let _ = tokio::task::spawn_blocking(Voice::hear).await;

@@ -156,6 +156,20 @@ async fn a_view_answers_its_question_from_the_page_alone(world: World) {
     }
     let list = get(&world, "/tasks?text=img+src", FULL).await.body;
     assert!(list.contains(&ids[1]) && !list.contains(&ids[0]), "only the one that failed mentions it");
+    for (query, finds) in [
+        ("where=payload.n%3D1", Some(3)),
+        ("where=payload.n%3D2", None),
+        ("class=permanent", Some(1)),
+        ("class=timeout", None),
+        ("failed_since=2020-01-01T00:00:00Z", Some(1)),
+        ("failed_until=2020-01-01T00:00:00Z", None),
+        ("ended_since=2020-01-01T00:00:00Z&state=completed", Some(0)),
+    ] {
+        let list = get(&world, &format!("/tasks?{query}"), FULL).await.body;
+        let rows: Vec<usize> =
+            (0..ids.len()).filter(|at| list.contains(&format!("data-key=\"{}\"", ids[*at]))).collect();
+        assert_eq!(rows, Vec::from_iter(finds), "{query}");
+    }
     let wrong = get(&world, "/tasks?where=nothing", FULL).await;
     assert!(wrong.is(400).body.contains("payload.tenant=acme"));
     let failed = get(&world, &format!("/tasks/{}", ids[1]), FULL).await.body;

@@ -129,7 +129,8 @@ async fn a_selection_and_all_that_match_are_acted_on(world: World) {
     let picked = [("p:id", ids[0].as_str()), ("p:id", ids[1].as_str()), ("back", "tasks")];
     let question = post_form(&world, "tasks.cancel", &picked).await;
     assert!(question.is(200).body.contains("2 tasks are selected"), "{question:?}");
-    let done = post_form(&world, "tasks.cancel", &[picked[0], picked[1], picked[2], ("confirmed", "yes")]).await;
+    let done =
+        post_form(&world, "tasks.cancel", &[picked[0], picked[1], picked[2], ("confirmed", "yes")]).await;
     assert!(notice(&world, &done).await.contains("Done for 2 tasks"));
     let none = post_form(&world, "tasks.cancel", &[("back", "tasks")]).await;
     assert!(notice(&world, &none).await.contains("No task is selected"));
@@ -190,7 +191,8 @@ async fn settings_of_a_task_a_queue_and_a_schedule_are_changed_by_forms(world: W
         .is(303);
     let queue = world.get("/api/v1/queues/mail").await.json();
     assert_eq!((&queue["concurrency"], &queue["budget"]["total_usd"]), (&3.into(), &5.0.into()));
-    let wrong = post_form(&world, "queues.set", &[("p:queue", "mail"), ("s:budget", "much"), ("back", "")]).await;
+    let wrong =
+        post_form(&world, "queues.set", &[("p:queue", "mail"), ("s:budget", "much"), ("back", "")]).await;
     let refused = notice(&world, &wrong).await;
     assert!(refused.contains("Budget: "), "{refused}");
     let page = world.get("/schedules").await.body;

@@ -160,6 +160,8 @@ async fn the_buttons_of_a_job_and_of_a_group_of_dead_letters_do_what_they_say(wo
     let (queue, node) = (queue_of(JobId(id.parse().expect("an id"))), world.node().await);
     let wrong = Outcome::Failed(Failure::new(ErrorClass::Permanent, "no such file"));
     world.finish(claim(&world, node, &queue, 1).await, &wrong).await;
+    let stored = JobId(id.parse().expect("an id"));
+    ostler_ops::jobs::pilot::wait_for_approval(world.store.as_ref(), stored).await.expect("it waits");
     let address = format!("/jobs/{id}");
     let state = async || world.get(&format!("/api/v1/jobs/{id}")).await.json()["state"].clone();
     assert_eq!(state().await, "paused", "its pilot waits");
@@ -179,21 +181,38 @@ async fn the_buttons_of_a_job_and_of_a_group_of_dead_letters_do_what_they_say(wo
     // Two causes; the button of one group touches no other.
     world.enqueue(3).await;
     let letters = world.claim(node, 3).await;
-    for (letter, why) in letters.into_iter().zip(["refused by 10.0.0.1", "refused by 10.0.0.2", "no such host"]) {
+    for (letter, why) in
+        letters.into_iter().zip(["refused by 10.0.0.1", "refused by 10.0.0.2", "no such host"])
+    {
         world.finish(vec![letter], &Outcome::Failed(Failure::new(ErrorClass::Permanent, why))).await;
     }
-    let stats = async || world.get("/api/v1/stats").await.json()["tasks"].clone();
-    assert_eq!(stats().await["failed"], 3);
-    let done = press_button(&world, "/dead", "tasks.act", "ostler dead replay --queue mail --kind send --class permanent --text 'refused by'").await;
+    let dead = async || {
+        let page = world.get("/api/v1/tasks?state=failed").await.json();
+        page["tasks"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(dead().await, 3);
+    let done = press_button(
+        &world,
+        "/dead",
+        "tasks.act",
+        "ostler dead replay --queue mail --kind send --class permanent --text 'refused by'",
+    )
+    .await;
     assert!(done.contains("has begun"), "{done}");
-    let reached = async |failed: u64| {
-        while stats().await["failed"] != failed {
+    let reached = async |left: usize| {
+        while dead().await != left {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(MAX_WAIT, reached(1)).await.expect("the group is replayed");
-    assert_eq!(stats().await["queued"], 2);
-    press_button(&world, "/dead", "tasks.act", "ostler dead drop --queue mail --kind send --class permanent --text 'no such host'").await;
+    assert_eq!(world.get("/api/v1/stats").await.json()["tasks"]["queued"], 2);
+    press_button(
+        &world,
+        "/dead",
+        "tasks.act",
+        "ostler dead drop --queue mail --kind send --class permanent --text 'no such host'",
+    )
+    .await;
     tokio::time::timeout(MAX_WAIT, reached(0)).await.expect("the other one is dropped");
     must(&page(&world, "/dead").await, &["There is none"]);
 }
@@ -231,8 +250,19 @@ async fn attempts_stand_side_by_side_with_steps_output_files_and_history(world: 
     spend(&world, &second, 0.25).await;
     world.finish(second, &Outcome::Success).await;
     let shown = page(&world, &address).await;
-    must(&shown, &["Attempt 1", "Attempt 2", "<h2>Steps</h2>", "fetched", "<h2>Output</h2>", "done", "<h2>History</h2>"]);
-    assert_eq!(cells(&shown, "State"), ["failed", "completed"]);
+    must(
+        &shown,
+        &[
+            "Attempt 1",
+            "Attempt 2",
+            "<h2>Steps</h2>",
+            "fetched",
+            "<h2>Output</h2>",
+            "done",
+            "<h2>History</h2>",
+        ],
+    );
+    assert_eq!(cells(&shown, "State"), ["✕ failed", "✓ completed"]);
     assert_eq!(cells(&shown, "Error"), ["transient the mirror is &lt;busy&gt;", "–"]);
     let tail = |at: usize| workers[at].to_string()[18..].to_owned();
     assert_eq!(cells(&shown, "Worker"), [tail(0), tail(1)]);

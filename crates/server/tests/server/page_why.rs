@@ -270,14 +270,32 @@ async fn deaths_crashes_and_other_tasks_are_named_as_the_cause(world: World) {
     }
     for (id, sentence, operation, command) in [
         (&lost, "Its node died, and it was queued again.", "", "ostler up".to_owned()),
-        (&deadly, "too many nodes died while they ran it.", "dead.replay", format!("ostler dead replay {deadly}")),
+        (
+            &deadly,
+            "too many nodes died while they ran it.",
+            "dead.replay",
+            format!("ostler dead replay {deadly}"),
+        ),
         (&crashed, "it killed its worker too often.", "dead.replay", format!("ostler dead replay {crashed}")),
-        (&second, "a task that it depends on did not complete.", "tasks.retry", format!("ostler retry {second}")),
-        (&runs[0], "the next run of its schedule replaced it.", "tasks.retry", format!("ostler retry {}", runs[0])),
+        (
+            &second,
+            "a task that it depends on did not complete.",
+            "tasks.retry",
+            format!("ostler retry {second}"),
+        ),
+        (
+            &runs[0],
+            "the next run of its schedule replaced it.",
+            "tasks.retry",
+            format!("ostler retry {}", runs[0]),
+        ),
     ] {
         for token in [FULL, READ] {
             let why = why(&world, id, token).await;
-            assert!(why.contains(sentence) && why.contains(&command), "{sentence} {command}, as {token}: {why}");
+            assert!(
+                why.contains(sentence) && why.contains(&command),
+                "{sentence} {command}, as {token}: {why}"
+            );
         }
         if !operation.is_empty() && *id != second {
             runs_again(&world, id, operation, &command).await;

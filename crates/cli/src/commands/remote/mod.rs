@@ -17,7 +17,7 @@ use ostler::{ApiMethod, ApiRequest, RemoteClient};
 use ostler_store::calls::StepsOnReplay;
 use serde::de::DeserializeOwned;
 
-use super::{Console, open};
+use super::Console;
 use crate::args::{Command, DeadCommand, Resume};
 use crate::exit::{Code, refused};
 

@@ -46,11 +46,7 @@ struct LinkText {
     token: String,
 }
 
-pub(super) async fn open(
-    console: &Console,
-    node: &RemoteClient,
-    open: &OpenArgs,
-) -> anyhow::Result<Code> {
+pub(super) async fn open(console: &Console, node: &RemoteClient, open: &OpenArgs) -> anyhow::Result<Code> {
     let address = node.address();
     if address.starts_with("unix:") {
         return Err(refused(
