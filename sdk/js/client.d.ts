@@ -136,6 +136,8 @@ export interface TaskSummary {
   failures: number;
   error?: TaskErrorView | null;
   waits_for?: string | null;
+  /** What the running attempt has reported. */
+  progress?: { done: number; total?: number | null; note?: string | null } | null;
 }
 
 /** A whole task; docs/openapi.json has all fields. */

@@ -119,8 +119,8 @@ pub enum EventBody {
     Session { id: String },
     /// Something went wrong, and the work continues without it.
     Warning { text: String },
-    /// A piece of the standard output of a command that did not succeed: JSON, a string or the list of its bytes. The
-    /// pieces of an attempt are consecutive.
+    /// A piece of the standard output of a command that did not succeed, or that ran for more than a moment: JSON, a string or the
+    /// list of its bytes. The pieces of an attempt, joined, are its output, or its beginning and its end.
     Stdout { text: String },
     /// The task changed its state other than by a plain start or success.
     Transition {

@@ -38,7 +38,7 @@ const MAX_LABEL_BYTES: usize = 4 * 1024;
 /// Files recorded per attempt. They describe the results, and are never left out because lines came too fast.
 pub const MAX_FILES: usize = 1_000;
 /// Pieces of standard output kept per attempt. They are not lines, and are never left out because lines came too fast.
-pub const MAX_STDOUT_PIECES: usize = 2_048;
+pub const MAX_STDOUT_PIECES: usize = 16_384;
 
 /// Creates the sender and the receiver of one attempt.
 #[must_use]

@@ -3,6 +3,7 @@
 //! - [`task_name`]: ids, parts of ids, and keys. [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and
 //!   drop them, in bounded batches.
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
+//!   [`progress`]: how far running tasks have come.
 //!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
 //!   [`run`]: a prompt for a pool of agents.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
@@ -36,6 +37,7 @@ pub mod output;
 pub mod overview;
 pub mod pool_stats;
 pub mod prune;
+pub mod progress;
 mod published;
 pub mod queues;
 pub mod recycle;

@@ -12,6 +12,7 @@ use ostler_wire::remains::AttemptRemains;
 use ostler_wire::task::ShownTask;
 
 use crate::error::{Missing, OpsError, Refusal};
+use crate::progress;
 use crate::task_name::{NamedTask, by_part};
 use crate::waiting;
 
@@ -84,6 +85,9 @@ pub struct Shown<T> {
 pub async fn show(store: &dyn Store, which: &NamedTask) -> Result<Shown<ShownTask>, OpsError> {
     let record = find(store, which).await?;
     let mut view = ShownTask::new(&record, None, remains(store, &record).await?);
+    if record.task.state.name() == StateName::Running {
+        view.detail.summary.progress = progress::of_attempt(store, record.task.id, record.task.token).await?;
+    }
     if record.task.state.name() == StateName::Queued {
         let survey = store.survey().await?;
         let held = ThrottleView::of_task(&survey, &record.task);

@@ -37,7 +37,7 @@ mod worktrees;
 pub use argument::Argument;
 pub use command::verdict::not_spawned;
 pub use command::{
-    Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, TemplateError,
+    Codes, Command, CommandPolicy, Environment, Input, OutputForm, PolicyError, StdoutLog, TemplateError,
 };
 pub use file_writes::{MAX_WRITTEN_DEPTH, write_file};
 pub use files::FilePatterns;

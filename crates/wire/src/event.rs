@@ -1,5 +1,7 @@
 //! Events of a task as JSON: what they all have, and the fields of their kind.
 
+use std::fmt;
+
 use ostler_core::{EventBody, EventKind, Level, Usage};
 use ostler_store::events::Event;
 use serde::{Deserialize, Serialize};
@@ -17,9 +19,9 @@ pub struct EventView {
     /// The token of the lease it was written under.
     pub token: u64,
     /// `log`, `progress`, `prompt`, `message`, `thinking`, `tool_call`, `tool_result`, `file`, `usage`, `session`, `warning`,
-    /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed; `raw`: a line
-    /// as an agent wrote it; `former_payload`: the payload before a replay with another one; or `continued`: more of the `message` before it,
-    /// or without a `role` of the `thinking`.
+    /// `transition`, `thinned`, `status`, `error`, `result`, or `stdout`: standard output of a command that did not succeed, or that ran
+    /// for more than a moment; `raw`: a line as an agent wrote it; `former_payload`: the payload before a replay with another one; or
+    /// `continued`: more of the `message` before it, or without a `role` of the `thinking`.
     #[serde(deserialize_with = "word::read")]
     pub kind: Word,
     /// The level of a log line: `debug`, `info`, `warn` or `error`; null for other kinds.
@@ -83,6 +85,38 @@ enum EventFields {
         lines: u64,
     },
     TextOnly {},
+}
+
+/// How far a task has come.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProgressView {
+    pub done: u64,
+    /// Null: not known.
+    pub total: Option<u64>,
+    pub note: Option<String>,
+}
+
+impl ProgressView {
+    /// The progress of a progress event.
+    #[must_use]
+    pub fn of_event(body: &EventBody) -> Option<Self> {
+        let EventBody::Progress { done, total, note } = body else { return None };
+        Some(Self { done: *done, total: *total, note: note.clone() })
+    }
+}
+
+impl fmt::Display for ProgressView {
+    /// Such as `3/6 page 3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { done, total, note } = self;
+        write!(f, "{done}/")?;
+        match total {
+            Some(total) => write!(f, "{total}")?,
+            None => f.write_str("?")?,
+        }
+        note.as_ref().map_or(Ok(()), |note| write!(f, " {note}"))
+    }
 }
 
 /// Tokens and money.
@@ -183,10 +217,8 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::ToolCall { input: text, .. }
         | EventBody::ToolResult { output: text, .. } => text.clone(),
         EventBody::Stdout { text } | EventBody::Raw { text } => ByteString::of_event(text).shown(),
-        EventBody::Progress { done, total, note } => {
-            let total = total.map_or_else(|| "?".to_owned(), |total| total.to_string());
-            let note = note.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
-            format!("{done}/{total}{note}")
+        EventBody::Progress { .. } => {
+            ProgressView::of_event(body).map(|progress| progress.to_string()).unwrap_or_default()
         }
         EventBody::File { path, size, .. } => format!("{path} ({size} bytes)"),
         EventBody::Usage(usage) => {
@@ -230,6 +262,39 @@ impl EventView {
     #[must_use]
     pub fn is_continued(&self) -> bool {
         self.kind == EventKind::Continued.name()
+    }
+
+    /// How grave it is: log lines have a level, warnings and errors are one, and everything else informs.
+    #[must_use]
+    pub fn severity(&self) -> Level {
+        if let Some(level) = self.level.and_then(Level::named) {
+            return level;
+        }
+        match EventKind::named(self.kind) {
+            Some(EventKind::Warning | EventKind::Thinned) => Level::Warn,
+            Some(EventKind::Error) => Level::Error,
+            Some(
+                EventKind::Log
+                | EventKind::Message
+                | EventKind::ToolCall
+                | EventKind::Progress
+                | EventKind::File
+                | EventKind::Stdout
+                | EventKind::Prompt
+                | EventKind::Thinking
+                | EventKind::ToolResult
+                | EventKind::Usage
+                | EventKind::Session
+                | EventKind::Transition
+                | EventKind::Status
+                | EventKind::Result
+                | EventKind::Raw
+                | EventKind::FormerPayload
+                | EventKind::Continued,
+            )
+            // Of a newer node.
+            | None => Level::Info,
+        }
     }
 
     /// The event as a line for people, standard output aside.

@@ -35,7 +35,7 @@ impl FileView {
 #[derive(Clone, Debug, Default)]
 pub struct AttemptRemains {
     files: BTreeMap<u64, Vec<FileView>>,
-    /// Standard output of attempts that did not succeed.
+    /// Standard output, as far as it is in the log.
     stdout: BTreeMap<u64, Vec<u8>>,
     /// The newest changes of the task's state.
     transitions: VecDeque<TransitionView>,

@@ -10,7 +10,7 @@ use ostler_store::views::TaskDetail;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::dead::PostMortem;
-use crate::event::UsageView;
+use crate::event::{ProgressView, UsageView};
 use crate::json::{Json, in_two_parts};
 use crate::limits::ThrottleView;
 use crate::remains::{AttemptRemains, FileView, TransitionView};
@@ -115,6 +115,8 @@ pub struct Summary {
     pub ended_by: Option<Word>,
     /// The last failure, or why the task was ended. Lists leave out its details.
     pub error: Option<ErrorView>,
+    /// How far its running attempt has come, as that has reported it: of tasks in detail, and of up to 100 in a list.
+    pub progress: Option<ProgressView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -256,8 +258,8 @@ pub struct AttemptView {
     pub error: Option<ErrorView>,
     /// Files left in the task's folder.
     pub files: Vec<FileView>,
-    /// Standard output of a command that did not succeed; if it is long, the beginning and the end. The output of a success is the
-    /// task's `output`.
+    /// Standard output of a command that did not succeed, or has not yet; if it is long, the beginning and the end. The output of a success
+    /// is the task's `output`.
     pub stdout: Option<String>,
     /// The rendered prompt of an agent, up to 64 KiB; `prompt_bytes` is its whole size.
     pub prompt: Option<String>,
@@ -328,6 +330,7 @@ impl From<&Task> for Summary {
             finished_at,
             ended_by,
             error: ErrorView::of(task).map(|trouble| ErrorView { details: None, ..trouble }),
+            progress: None,
         }
     }
 }
@@ -389,6 +392,7 @@ impl AttemptView {
     /// Takes the files and the output of the attempt out of `remains`.
     fn new(attempt: &Attempt, remains: &mut AttemptRemains) -> Self {
         let (end, prompt) = (attempt.end.as_ref(), attempt.conversation.prompt.as_ref());
+        let succeeded = end.is_some_and(|end| end.ending == Ending::Success);
         Self {
             number: attempt.number,
             token: attempt.token,
@@ -400,7 +404,7 @@ impl AttemptView {
             duration_ms: attempt.took().map(millis),
             error: end.and_then(|end| end.failure.as_ref()).map(ErrorView::from),
             files: remains.files(attempt.token),
-            stdout: remains.stdout(attempt.token),
+            stdout: remains.stdout(attempt.token).filter(|_| !succeeded),
             prompt: prompt.map(|prompt| prompt.text.clone()),
             prompt_bytes: prompt.map(|prompt| prompt.bytes),
             cost_usd: attempt.conversation.cost().map(|cost| cost.usd()),

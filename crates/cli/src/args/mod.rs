@@ -35,7 +35,7 @@ pub(crate) use resume::Resume;
 pub(crate) use run::RunArgs;
 pub(crate) use schedule::{AddSchedule, ScheduleCommand};
 pub(crate) use tasks::{
-    Cancel, Continue, DeadCommand, Filters, List, Logs, One, PageArgs, Retry, Select, Show, Submit,
+    Cancel, Continue, DeadCommand, Filters, List, LogShape, Logs, One, PageArgs, Retry, Select, Show, Submit,
     TaskOptions,
 };
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ostler_core::{ErrorClass, Priority, StateName, TaskId, Timestamp, Traceparent};
+use ostler_core::{ErrorClass, Level, Priority, StateName, TaskId, Timestamp, Traceparent};
 use ostler_ops::selection::Selector;
 use ostler_ops::task_name::NamedTask;
 use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
@@ -228,8 +228,30 @@ pub(crate) struct Logs {
     #[arg(long)]
     pub(crate) raw: bool,
     /// Print one HTML page with all attempts and events, to keep or to send: ostler logs ID --html > task.html
-    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    #[arg(long, conflicts_with_all = ["follow", "json", "time", "attempt_numbers", "tail", "level", "attempt"])]
     pub(crate) html: bool,
+    #[command(flatten)]
+    pub(crate) shape: LogShape,
+}
+
+/// Which lines of a log are printed, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogShape {
+    /// Print the time in front of each line
+    #[arg(long, short)]
+    pub(crate) time: bool,
+    /// Print the number of the attempt in front of each line, such as #2
+    #[arg(long)]
+    pub(crate) attempt_numbers: bool,
+    /// Only the last N lines; with --follow also those that come
+    #[arg(long, short = 'n', value_name = "N", value_parser = values::tail)]
+    pub(crate) tail: Option<usize>,
+    /// Only lines of this level or a graver one: debug, info, warn or error; what a program prints is info
+    #[arg(long, value_name = "LEVEL", value_parser = values::level)]
+    pub(crate) level: Option<Level>,
+    /// Only attempt N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! Parsers for single values of the command line, with an error message for each.
 
+use ostler_core::Level;
 use ostler_store::MAX_PAGE;
 use ostler_store::views::Cursor;
 
@@ -19,6 +20,18 @@ pub(super) fn task(text: &str) -> Result<TaskName, String> {
 
 pub(super) fn account(text: &str) -> Result<String, String> {
     named("account", text)
+}
+
+/// The maximum of `--tail`.
+const MAX_TAIL: usize = 100_000;
+
+pub(super) fn tail(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= MAX_TAIL);
+    number.ok_or_else(|| format!("expected a whole number from 0 to {MAX_TAIL}"))
+}
+
+pub(super) fn level(text: &str) -> Result<Level, String> {
+    one_of(text, Level::ALL, Level::name)
 }
 
 /// A number of tasks, or no limit.

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ostler_ops::tasks;
+use ostler_ops::{progress, tasks};
 use ostler_store::views::{Filter, ListOrder, Page};
 use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::task::Summary;
@@ -17,7 +17,7 @@ use crate::store_location::IfMissing;
 pub(super) async fn run(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let found = page(store.as_ref(), filters, part).await?;
-    let summaries: Vec<Summary> = found.tasks.iter().map(Summary::from).collect();
+    let summaries = progress::summaries(store.as_ref(), &found.tasks).await?;
     print(console, found.next.map(|next| next.to_string()).as_deref(), &summaries, &summaries)
 }
 

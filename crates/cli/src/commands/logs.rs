@@ -7,10 +7,10 @@ use ostler_store::views::TaskDetail;
 use ostler_wire::event::EventView;
 use ostler_wire::transcript_page;
 
+use super::log_lines::{LogLines, SilentTask};
 use super::{Console, task_name};
 use crate::args::Logs;
 use crate::exit::Code;
-use crate::print::Format;
 use crate::store_location::IfMissing;
 
 pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> {
@@ -22,23 +22,42 @@ pub(super) async fn run(console: &Console, logs: &Logs) -> anyhow::Result<Code> 
     if logs.html {
         return page(console, store.as_ref(), &found, tail).await;
     }
+    let id = found.task.id.to_string();
+    let mut lines = LogLines::new(console, &logs.shape);
+    lines.know_attempts(attempts(&found));
+    if !logs.follow {
+        lines.check_attempt(&id)?;
+    }
     let mut changes = store.changes();
-    let mut lines = Lines::default();
     loop {
         match tail.next(store.as_ref()).await? {
             LogPage::Events(events) => {
                 let views: Vec<EventView> = events.iter().map(EventView::from).collect();
-                print(console, &views, &mut lines)?;
+                if lines.must_know_attempts(&views) {
+                    lines.know_attempts(attempts(&tasks::find(store.as_ref(), &which).await?));
+                }
+                lines.print(&views)?;
             }
             LogPage::UpToDate if logs.follow => {
+                lines.up_to_date()?;
                 changes.wait().await;
             }
-            LogPage::UpToDate | LogPage::Ended => {
-                console.out.text(lines.end())?;
-                return Ok(Code::Done);
-            }
+            LogPage::UpToDate | LogPage::Ended => break,
         }
     }
+    let task = tasks::find(store.as_ref(), &which).await?.task;
+    let silent = match (task.state.name().is_terminal(), task.output.is_some()) {
+        (false, _) => SilentTask::Running,
+        (true, false) => SilentTask::Ended,
+        (true, true) => SilentTask::WithOutput,
+    };
+    lines.end(&id, silent)?;
+    Ok(Code::Done)
+}
+
+/// The numbers and tokens of the attempts of a task.
+fn attempts(found: &TaskDetail) -> impl Iterator<Item = (u32, u64)> {
+    found.attempts.iter().map(|attempt| (attempt.number, attempt.token))
 }
 
 /// Prints the events so far as an HTML page.
@@ -64,51 +83,4 @@ async fn page(
     console.out.task_text(&silent)?;
     console.out.text(transcript_page::FOOT)?;
     Ok(Code::Done)
-}
-
-/// Whether the last output ended its line: pieces of standard output may not.
-#[derive(Clone, Copy, Default)]
-pub(super) enum Lines {
-    #[default]
-    Whole,
-    Open,
-}
-
-impl Lines {
-    /// Ends an open line.
-    pub(super) fn end(&mut self) -> &'static str {
-        match std::mem::take(self) {
-            Self::Whole => "",
-            Self::Open => "\n",
-        }
-    }
-}
-
-pub(super) fn print(console: &Console, views: &[EventView], lines: &mut Lines) -> anyhow::Result<()> {
-    match console.out.format() {
-        Format::Json => {
-            let lines: Result<Vec<String>, _> = views.iter().map(serde_json::to_string).collect();
-            Ok(console.out.json_line(&lines?.join("\n"))?)
-        }
-        Format::People => {
-            let mut text = String::new();
-            for (view, next) in views.iter().zip(views.iter().skip(1).map(Some).chain([None])) {
-                if view.is_stdout() {
-                    text.push_str(&view.data);
-                    *lines = if view.data.ends_with('\n') { Lines::Whole } else { Lines::Open };
-                    continue;
-                }
-                // Of one that follows later, the line has ended.
-                text.push_str(if view.is_continued() { "" } else { lines.end() });
-                text.push_str(&view.line());
-                *lines = Lines::Whole;
-                if next.is_some_and(EventView::is_continued) {
-                    *lines = Lines::Open;
-                } else {
-                    text.push('\n');
-                }
-            }
-            Ok(console.out.task_text(&text)?)
-        }
-    }
 }

@@ -16,6 +16,7 @@ mod drain;
 mod job;
 mod leftovers;
 mod list;
+mod log_lines;
 mod logs;
 mod map;
 mod mcp;

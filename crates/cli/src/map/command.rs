@@ -7,7 +7,7 @@ use ostler_config::StoreMark;
 use ostler_core::{JobId, Overrides};
 use ostler_exec::Executor;
 use ostler_ops::jobs::JobSpec;
-use ostler_process::{CommandPolicy, Environment, OutputForm};
+use ostler_process::{CommandPolicy, Environment, OutputForm, StdoutLog};
 use ostler_runtime::{PoolConfig, Prefetch};
 use ostler_store::calls::QueueChange;
 use ostler_store::jobs::queue_of;
@@ -25,6 +25,8 @@ pub(crate) fn policy(spec: &JobSpec, mark: StoreMark) -> CommandPolicy {
     CommandPolicy {
         environment: Environment { keep: names.collect(), set: Vec::new() },
         output: OutputForm::Exact,
+        // It is printed when the item ends, and kept as its output.
+        stdout_log: StdoutLog::OfFailures,
         folders: item_folders::of_commands(spec, mark),
         ..CommandPolicy::new(Vec::<String>::new())
     }

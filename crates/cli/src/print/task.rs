@@ -16,6 +16,8 @@ use super::visible;
 use super::when;
 use crate::config::size;
 
+/// The maximum number of bytes of a task's progress.
+const MAX_PROGRESS_BYTES: usize = 40;
 /// The maximum number of lines of an attempt's standard output, counted from the end.
 const MAX_STDOUT_LINES: usize = 20;
 /// The maximum number of bytes of a prompt.
@@ -59,7 +61,10 @@ fn stands(task: &Summary, now: Timestamp) -> String {
             name.to_owned()
         }
         (None, _, Some(reason)) => format!("{name} ({reason})"),
-        (None, _, None) => name.to_owned(),
+        (None, _, None) => match &task.progress {
+            Some(progress) => format!("{name} {}", visible(&cut(&progress.to_string(), MAX_PROGRESS_BYTES))),
+            None => name.to_owned(),
+        },
     }
 }
 

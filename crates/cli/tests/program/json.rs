@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::hands::Hands;
 use crate::ostler::Place;
 
-const SUMMARY: [&str; 14] = [
+const SUMMARY: [&str; 15] = [
     "id",
     "queue",
     "kind",
@@ -24,6 +24,7 @@ const SUMMARY: [&str; 14] = [
     "finished_at",
     "ended_by",
     "error",
+    "progress",
 ];
 const DETAIL: [&str; 20] = [
     "payload",

@@ -9,6 +9,7 @@ use ostler_exec::{AttemptResult, Control, EventSender, OutputRedaction, Redacted
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::live::LiveOutput;
 use super::output::Output;
 use super::policy::{Codes, CommandPolicy};
 use super::verdict;
@@ -57,6 +58,8 @@ enum CommandEvent {
     Timer,
     /// The pipes have been silent for a while.
     Silence,
+    /// Standard output that was held is to be logged.
+    Log,
     /// Whether the child still does something is to be looked at.
     Look,
     Cancel,
@@ -69,6 +72,7 @@ pub(super) struct Attempt<'a> {
     stage: CommandStage,
     input: Vec<u8>,
     output: Output,
+    live: LiveOutput,
     /// Standard error, without the values of secrets.
     errors: RedactedStream,
     lines: Lines,
@@ -94,6 +98,11 @@ impl<'a> Attempt<'a> {
             stage: CommandStage::Running,
             input: work.payload.into_bytes(),
             output: Output::new(policy.output, policy.max_output_bytes),
+            live: LiveOutput::new(
+                policy.stdout_log,
+                policy.secrets.clone(),
+                Output::loggable(policy.max_log_bytes, policy.max_output_bytes),
+            ),
             errors: RedactedStream::new(policy.secrets.clone()),
             lines: Lines::new(control.events.clone(), LogStream::Stderr, policy.max_log_bytes),
             tail: Tail::default(),
@@ -141,6 +150,7 @@ impl<'a> Attempt<'a> {
                 () = &mut timer, if runs => CommandEvent::Timer,
                 () = self.cancel.cancelled(), if listens => CommandEvent::Cancel,
                 () = self.stall.due(), if listens => CommandEvent::Look,
+                () = self.live.due(), if runs => CommandEvent::Log,
                 sent = write(&mut stdin, &self.input[written..]) => CommandEvent::Stdin(sent),
                 read = read(&mut stderr, &mut err) => CommandEvent::Stderr(read),
                 read = read(&mut stdout, &mut out) => CommandEvent::Stdout(read),
@@ -156,11 +166,14 @@ impl<'a> Attempt<'a> {
                     self.stall.alive();
                     self.rearm(silence.as_mut());
                     self.output.take(&out);
+                    self.live.take(&out, Instant::now());
                 }
                 CommandEvent::Stderr(Ok(0) | Err(_)) => stderr = None,
                 CommandEvent::Stderr(Ok(_)) => {
                     self.stall.alive();
                     self.rearm(silence.as_mut());
+                    // A write of the store that has to be: what was written before goes with it, in order.
+                    self.live.log(&self.notes);
                     let errors = self.errors.take(&err);
                     self.lines.take(&errors);
                     self.tail.take(&errors);
@@ -173,6 +186,7 @@ impl<'a> Attempt<'a> {
                 }
                 // A child need not read its input.
                 CommandEvent::Stdin(Err(_)) => stdin = None,
+                CommandEvent::Log => self.live.log(&self.notes),
                 CommandEvent::Look => {
                     self.stuck = self.stall.look();
                     if self.stuck.is_some() {
@@ -249,6 +263,10 @@ impl<'a> Attempt<'a> {
                 let stderr = Self::last_words(self.errors, self.lines, self.tail);
                 let output = match exit {
                     Exit::Code(0) => {
+                        if self.live.is_begun() {
+                            let mut log = self.output.clone().redacted(self.secrets);
+                            log.log(&self.notes, self.max_log_bytes, self.live.logged());
+                        }
                         let output = match self.secrets.outputs() {
                             OutputRedaction::Off => self.output,
                             OutputRedaction::On => self.output.redacted(self.secrets),
@@ -261,7 +279,8 @@ impl<'a> Attempt<'a> {
                     }
                     // Programs report failures on standard output too.
                     Exit::Code(_) | Exit::Signal(_) => {
-                        self.output.redacted(self.secrets).tell(&self.notes, self.max_log_bytes);
+                        let mut output = self.output.redacted(self.secrets);
+                        output.tell(&self.notes, self.max_log_bytes, self.live.logged());
                         None
                     }
                 };
@@ -273,7 +292,8 @@ impl<'a> Attempt<'a> {
 
     fn judge(self, reason: Reason) -> AttemptResult {
         let stderr = Self::last_words(self.errors, self.lines, self.tail);
-        self.output.redacted(self.secrets).tell(&self.notes, self.max_log_bytes);
+        let mut output = self.output.redacted(self.secrets);
+        output.tell(&self.notes, self.max_log_bytes, self.live.logged());
         match reason {
             Reason::Cancel => AttemptResult::cancelled(),
             Reason::Deadline => AttemptResult::too_long(self.timeout).with_details(stderr),

@@ -1,6 +1,7 @@
 //! The command executor: runs one child process per task.
 
 mod attempt;
+mod live;
 mod output;
 mod policy;
 mod template;
@@ -22,15 +23,16 @@ use crate::running_children::RunningChildren;
 use crate::sandbox::{Private, SandboxInstance};
 use crate::supervisor::{Launch, Socket, SpawnError, Stdin, Supervisor, Variables};
 use attempt::Attempt;
-pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError};
+pub use policy::{Codes, CommandPolicy, Environment, Input, OutputForm, PolicyError, StdoutLog};
 use template::Template;
 pub use template::TemplateError;
 
 /// Executor that runs a command for each task, whatever its kind.
 ///
 /// The child's stdout is the output, its stderr goes to the log line by line, and its exit code decides the outcome. The stdout of a
-/// child that did not succeed is kept with its attempt. At the deadline and on a cancel its process group gets SIGTERM, and after
-/// the grace period all of it is killed. When the lease is lost there is no grace period.
+/// child that did not succeed is kept with its attempt; what one that runs for more than a moment writes is logged as it comes. At
+/// the deadline and on a cancel its process group gets SIGTERM, and after the grace period all of it is killed. When the lease is lost
+/// there is no grace period.
 #[derive(Debug)]
 pub struct Command {
     supervisor: Supervisor,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use ostler_core::{EventBody, MAX_NESTING, is_too_deep};
-use ostler_exec::{EventSender, MAX_STDOUT_PIECES, RedactedStream, Secrets};
+use ostler_exec::{EventSender, RedactedStream, Secrets};
 
 use super::policy::OutputForm;
 use crate::argument::Argument;
@@ -12,9 +12,12 @@ use crate::argument::Argument;
 /// Bytes of one piece of a failed attempt's output. JSON takes at most six times as many, which fits into an event.
 const PIECE_BYTES: usize = 8 * 1024;
 /// Bytes of one UTF-8 character, at most.
-const MAX_CHAR_BYTES: usize = 4;
+pub(super) const MAX_CHAR_BYTES: usize = 4;
+/// The maximum number of pieces that are recorded at the end.
+pub(super) const MAX_END_PIECES: usize = 2_048;
 
 /// Standard output, up to a limit.
+#[derive(Clone)]
 pub(super) struct Output {
     form: OutputForm,
     /// The beginning: the first half of the limit.
@@ -94,16 +97,26 @@ impl Output {
         )
     }
 
-    /// Records the output of a command that did not succeed as notes, up to this many bytes.
-    pub(super) fn tell(mut self, notes: &EventSender, most: usize) {
-        let most = most.min(MAX_STDOUT_PIECES / 2 * PIECE_BYTES);
-        let Part { bytes, is_cut } = self.within(most.min(self.most));
-        for piece in pieces(&bytes) {
+    /// How much of the output may be recorded as notes, if the limit of a log is `most`.
+    pub(super) fn loggable(most: usize, max_output_bytes: usize) -> usize {
+        most.min(MAX_END_PIECES / 2 * PIECE_BYTES).min(max_output_bytes)
+    }
+
+    /// Records the output as notes, up to this many bytes, without those of its beginning that were recorded before.
+    pub(super) fn log(&mut self, notes: &EventSender, most: usize, recorded: usize) -> Recorded {
+        let most = Self::loggable(most, self.most);
+        let part = self.within(most);
+        for piece in pieces(&part.bytes[recorded.min(part.head)..]) {
             if let Ok(json) = serde_json::to_string(&Argument(piece.to_vec())) {
                 notes.say(EventBody::Stdout { text: json });
             }
         }
-        if is_cut {
+        if part.is_cut { Recorded::Truncated { most } } else { Recorded::Whole }
+    }
+
+    /// The same for a command that did not succeed, with a warning if not all is recorded.
+    pub(super) fn tell(&mut self, notes: &EventSender, most: usize, recorded: usize) {
+        if let Recorded::Truncated { most } = self.log(notes, most, recorded) {
             let message = format!(
                 "its output was truncated: it wrote {} bytes, but at most {most} are kept of an attempt that did not succeed",
                 self.written
@@ -116,7 +129,8 @@ impl Output {
     fn within(&mut self, most: usize) -> Part {
         let tail = self.tail.make_contiguous();
         if self.written <= most as u64 {
-            return Part { bytes: [&self.head, &*tail].concat(), is_cut: false };
+            let bytes = [&self.head, &*tail].concat();
+            return Part { head: bytes.len(), bytes, is_cut: false };
         }
         let head = until_character(&self.head[..self.head.len().min(most / 2)]);
         // Little was written: the part that is not in the tail is in the head.
@@ -130,18 +144,30 @@ impl Output {
         let tail = from_character(&all[all.len().saturating_sub(most - most / 2)..]);
         let left_out = self.written - (head.len() + tail.len()) as u64;
         let mark = format!("\n… {left_out} bytes left out …\n");
-        Part { bytes: [head, mark.as_bytes(), tail].concat(), is_cut: true }
+        Part { bytes: [head, mark.as_bytes(), tail].concat(), head: head.len(), is_cut: true }
     }
+}
+
+/// How much of an output was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Whole,
+    /// At most this many bytes.
+    Truncated {
+        most: usize,
+    },
 }
 
 /// The whole output, or its beginning and its end.
 struct Part {
     bytes: Vec<u8>,
+    /// The length of the beginning; of the whole output its length.
+    head: usize,
     is_cut: bool,
 }
 
 /// Converts to JSON text of at most `most` bytes; the error is the length it would have.
-fn json(form: OutputForm, Part { bytes, is_cut }: Part, most: usize) -> Result<KeptOutput, usize> {
+fn json(form: OutputForm, Part { bytes, is_cut, .. }: Part, most: usize) -> Result<KeptOutput, usize> {
     let kept = |json| Ok(KeptOutput { json, warning: None });
     if bytes.is_empty() {
         return kept(None);
@@ -203,7 +229,7 @@ fn length(bytes: &[u8]) -> usize {
 }
 
 /// Drops an incomplete character at the end.
-fn until_character(bytes: &[u8]) -> &[u8] {
+pub(super) fn until_character(bytes: &[u8]) -> &[u8] {
     let begins = |at: &usize| bytes[*at] & 0b1100_0000 != 0b1000_0000;
     let last = (bytes.len().saturating_sub(MAX_CHAR_BYTES)..bytes.len()).rev().find(begins);
     match last {
@@ -220,7 +246,7 @@ fn from_character(bytes: &[u8]) -> &[u8] {
 }
 
 /// Splits the bytes into pieces that end with a line where possible, otherwise with a character.
-fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
@@ -256,9 +282,9 @@ mod tests {
     }
 
     /// The recorded output of a failure, joined, and the warnings.
-    fn told(output: Output, most: usize) -> (Vec<u8>, Vec<String>) {
+    fn told(mut output: Output, most: usize) -> (Vec<u8>, Vec<String>) {
         let (notes, heard) = ostler_exec::event_channel();
-        output.tell(&notes, most);
+        output.tell(&notes, most, 0);
         let (mut bytes, mut warnings) = (Vec::new(), Vec::new());
         for note in std::iter::from_fn(|| heard.try_recv()) {
             if let EventBody::Stdout { text: piece } = &note {
@@ -356,6 +382,28 @@ mod tests {
             let json = of(OutputForm::Exact, most, &[text.as_bytes()]).into_kept().json.expect("some");
             assert!(json.starts_with('"') && !json.contains('\u{fffd}'), "{json}");
         }
+    }
+
+    #[test]
+    fn what_was_recorded_as_it_came_is_not_recorded_again() {
+        let text: String = (0..1_000).map(|number| format!("line {number}\n")).collect();
+        let recorded = |most: usize, before: usize| {
+            let (notes, heard) = ostler_exec::event_channel();
+            let how = of(OutputForm::Json, 1 << 20, &[text.as_bytes()]).log(&notes, most, before);
+            let events = std::iter::from_fn(|| heard.try_recv());
+            let pieces = events.map(|event| match event {
+                EventBody::Stdout { text: piece } => serde_json::from_str::<String>(&piece).expect("JSON"),
+                other => panic!("{other:?}"),
+            });
+            (pieces.collect::<String>(), how)
+        };
+        assert_eq!(recorded(1 << 20, 70), (text[70..].to_owned(), Recorded::Whole));
+        assert_eq!(recorded(1 << 20, text.len()), (String::new(), Recorded::Whole));
+        let (rest, how) = recorded(1_000, 70);
+        assert_eq!((&rest[..430], how), (&text[70..500], Recorded::Truncated { most: 1_000 }));
+        assert!(rest[430..].starts_with("\n… ") && rest.ends_with("line 999\n"), "{rest}");
+        let (rest, _) = recorded(1_000, 600);
+        assert!(rest.starts_with("\n… "), "{rest}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub struct CommandPolicy {
     pub secrets: Secrets,
     pub codes: Codes,
     pub output: OutputForm,
+    pub stdout_log: StdoutLog,
     /// Limit of the output in bytes of JSON. A longer output keeps its beginning and its end, with a warning.
     pub max_output_bytes: usize,
     /// Limit in bytes of the stderr kept as log lines, and of the stdout kept when the command does not succeed. The rest is
@@ -55,6 +56,7 @@ impl CommandPolicy {
             secrets: Secrets::default(),
             codes: Codes::default(),
             output: OutputForm::Json,
+            stdout_log: StdoutLog::AsItComes,
             max_output_bytes: MAX_OUTPUT_BYTES,
             max_log_bytes: MAX_LOG_BYTES,
             stuck_after: None,
@@ -110,6 +112,17 @@ pub enum OutputForm {
     Json,
     /// The exact bytes, in the JSON form of an [`Argument`](crate::Argument).
     Exact,
+}
+
+/// When the standard output of a command is in its log, too. That of a command that did not succeed always is, at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdoutLog {
+    /// Only if it did not succeed.
+    OfFailures,
+    /// As it comes, but not if the command succeeds within a moment: all of it is the output then.
+    AsItComes,
+    /// As it comes, in any case.
+    Always,
 }
 
 /// The environment of a command. It has no other variables, except the one by which the supervisor recognizes its descendants.

@@ -50,6 +50,7 @@ impl PoolKind for CommandKind {
             secrets: pool.secrets.clone(),
             codes: codes(section),
             output: default.output,
+            stdout_log: default.stdout_log,
             max_output_bytes: children::bytes(section.find("max_output"), pool.output_limit)
                 .unwrap_or(default.max_output_bytes),
             max_log_bytes: children::bytes(section.find("max_log"), MAX_LOG_BYTES)

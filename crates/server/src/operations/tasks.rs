@@ -15,7 +15,7 @@ use ostler_ops::submit::{
     self, BatchError, NotEnqueued, SubmitAnswer, SubmitRequest, line_view, submit_batch,
 };
 use ostler_ops::task_name::NamedTask;
-use ostler_ops::{OpsError, tasks};
+use ostler_ops::{OpsError, progress, tasks};
 use ostler_store::MAX_PAGE;
 use ostler_store::calls::{Replay, StepsOnReplay};
 use ostler_store::views::{Filter, ListOrder, Page};
@@ -129,7 +129,7 @@ pub(super) struct KeyQuery {
 pub(super) async fn list(call: ApiCall) -> Result<Answer, RequestError> {
     let query: ListQuery = call.query()?;
     let page = query.page(&call, query.filter()?).await?;
-    let tasks = page.tasks.iter().map(Summary::from).collect();
+    let tasks = progress::summaries(call.store(), &page.tasks).await?;
     ok(&TaskPage { tasks, cursor: page.next.map(|next| next.to_string()) })
 }
 

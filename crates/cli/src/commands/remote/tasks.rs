@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use ostler::view::action::{ActionResult, ActionView};
-use ostler::view::task::Summary;
+use ostler::view::event::EventView;
+use ostler::view::task::{Detail, Summary};
 use ostler::{
     BulkAction, LettersPage, RemoteClient, RemoteError, RemoteErrorKind, Replay, StepsOnReplay, TasksPage,
 };
@@ -16,7 +17,7 @@ use ostler_store::views::{Filter, ListOrder};
 use ostler_store::{Bounds, Clock as _, MAX_PAGE, SystemClock};
 
 use crate::args::{Amend, Filters, Logs, One, PageArgs, Retry, Select};
-use crate::commands::logs::{Lines, print as print_events};
+use crate::commands::log_lines::{LogLines, SilentTask};
 use crate::commands::selection::{Chosen, report, report_sum};
 use crate::commands::{Console, list as list_command, payload};
 use crate::exit::{Code, refused};
@@ -101,32 +102,57 @@ pub(super) async fn logs(console: &Console, node: &RemoteClient, logs: &Logs) ->
         return Err(super::not_here("a page is made from the records of a store"));
     }
     let (node, name) = named(node, &logs.one.which());
-    let mut lines = Lines::default();
-    if logs.follow {
-        let events = node.follow(name, 0);
-        let mut events = if logs.raw { events.with_raw() } else { events };
-        while let Some(event) = events.next().await? {
-            print_events(console, &[event], &mut lines)?;
-        }
-    } else {
-        let mut after = 0;
-        loop {
-            let page = if logs.raw {
-                node.raw_events(&name, after).await?
-            } else {
-                node.events(&name, after).await?
-            };
-            if !page.events.is_empty() {
-                print_events(console, &page.events, &mut lines)?;
-            }
-            match page.after {
-                Some(next) => after = next,
-                None => break,
-            }
+    let shown = node.show(&name).await?.detail;
+    let id = shown.summary.id.clone();
+    let mut lines = LogLines::new(console, &logs.shape);
+    lines.know_attempts(attempts(&shown));
+    if !logs.follow {
+        lines.check_attempt(&id)?;
+    }
+    let mut after = 0;
+    loop {
+        let page =
+            if logs.raw { node.raw_events(&id, after).await? } else { node.events(&id, after).await? };
+        print(&mut lines, &node, &id, &page.events).await?;
+        after = page.after.or(page.events.last().map(|event| event.number)).unwrap_or(after);
+        if page.after.is_none() {
+            break;
         }
     }
-    console.out.text(lines.end())?;
+    if logs.follow {
+        lines.up_to_date()?;
+        let events = node.follow(&id, after);
+        let mut events = if logs.raw { events.with_raw() } else { events };
+        while let Some(event) = events.next().await? {
+            print(&mut lines, &node, &id, &[event]).await?;
+        }
+    }
+    let shown = node.show(&id).await?.detail;
+    let silent = match (shown.summary.finished_at.is_some(), shown.output.is_some()) {
+        (false, _) => SilentTask::Running,
+        (true, false) => SilentTask::Ended,
+        (true, true) => SilentTask::WithOutput,
+    };
+    lines.end(&id, silent)?;
     Ok(Code::Done)
+}
+
+/// Prints events, whose attempts may be new.
+async fn print(
+    lines: &mut LogLines<'_>,
+    node: &RemoteClient,
+    id: &str,
+    events: &[EventView],
+) -> anyhow::Result<()> {
+    if lines.must_know_attempts(events) {
+        lines.know_attempts(attempts(&node.show(id).await?.detail));
+    }
+    lines.print(events)
+}
+
+/// The numbers and tokens of the attempts of a task.
+fn attempts(shown: &Detail) -> impl Iterator<Item = (u32, u64)> {
+    shown.attempts.iter().map(|attempt| (attempt.number, attempt.token))
 }
 
 pub(super) async fn amend(console: &Console, node: &RemoteClient, amend: &Amend) -> anyhow::Result<Code> {
