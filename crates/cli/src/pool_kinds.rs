@@ -4,8 +4,8 @@ use ostler_agent::gateway::{HttpKind, ProcessWithGateway};
 use ostler_agent::{AgentKind, LlmKind};
 use ostler_config::PoolKind;
 use ostler_isolate::IsolateKind;
-use ostler_process::CommandKind;
+use ostler_process::{AdhocKind, CommandKind};
 
 /// The example of the first one shows the keys of all pools.
 pub(crate) const POOL_KINDS: &[&dyn PoolKind] =
-    &[&CommandKind, &ProcessWithGateway, &AgentKind, &LlmKind, &HttpKind, &IsolateKind];
+    &[&CommandKind, &ProcessWithGateway, &AgentKind, &LlmKind, &HttpKind, &IsolateKind, &AdhocKind];

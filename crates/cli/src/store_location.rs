@@ -18,7 +18,7 @@ use crate::exit::{Code, refused};
 
 pub(crate) const CONFIG_FILE: &str = "ostler.toml";
 /// The environment variable with the store's URL.
-const STORE_VARIABLE: &str = "OSTLER_STORE";
+pub(crate) const STORE_VARIABLE: &str = "OSTLER_STORE";
 /// The file name of the default store, in the state folder.
 const STORE_FILE: &str = "ostler.db";
 /// The subfolder of the user's state folder.

@@ -5,7 +5,7 @@
 //! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
 //!   [`progress`]: how far running tasks have come.
 //!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
-//!   [`run`]: a prompt for a pool of agents.
+//!   [`run`]: a prompt for a pool of agents. [`added`]: commands for the caller's folder.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
 //!   share. [`cost`]: costs, budgets. [`figures`]: what the store holds, for metrics.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
@@ -20,6 +20,7 @@
 
 pub mod accounts;
 pub mod act;
+pub mod added;
 pub mod bulk;
 pub mod continuation;
 pub mod cost;
@@ -36,8 +37,8 @@ pub mod nodes;
 pub mod output;
 pub mod overview;
 pub mod pool_stats;
-pub mod prune;
 pub mod progress;
+pub mod prune;
 mod published;
 pub mod queues;
 pub mod recycle;

@@ -1,12 +1,15 @@
 //! Schedules: add, show, pause, resume and remove recurring tasks.
 
-use ostler_core::Timestamp;
+use ostler_core::{TaskId, Timestamp};
 use ostler_schedule::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::{Activity, PutAnswer, ScheduleAnswer, ScheduleChange, ScheduleRecord};
+use ostler_store::schedules::{
+    Activity, PutAnswer, ScheduleAnswer, ScheduleChange, ScheduleRecord, TaskTemplate,
+};
 use ostler_store::{Store, check_schedule};
 use ostler_wire::schedule::{ScheduleActionView, ScheduleDetail, ScheduleResult};
 
 use crate::error::{Missing, OpsError, Refusal};
+use crate::submit::SubmitRequest;
 
 /// The number of upcoming runs of a schedule that is shown.
 const UPCOMING: usize = 5;
@@ -79,6 +82,12 @@ pub async fn set(store: &dyn Store, name: &str, activity: Activity) -> Result<Sc
         Activity::Active => ScheduleResult::Resumed,
     };
     Ok(ScheduleActionView::new(name, result, find(store, name).await?.next_run()))
+}
+
+/// The submission of one more run of a schedule, as a task of its own: the schedule goes on as if it were not there.
+#[must_use]
+pub fn extra_run(task: &TaskTemplate, id: TaskId) -> SubmitRequest {
+    SubmitRequest { task: task.task(id), delay: None, deadline: None, after: Vec::new() }
 }
 
 async fn change(store: &dyn Store, name: &str, change: ScheduleChange) -> Result<(), OpsError> {

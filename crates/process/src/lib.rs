@@ -42,7 +42,7 @@ pub use command::{
 pub use file_writes::{MAX_WRITTEN_DEPTH, write_file};
 pub use files::FilePatterns;
 pub use folders::{Folders, Links, TaskFolder, TaskFolders};
-pub use kinds::{CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
+pub use kinds::{AdhocKind, CommandKind, MAX_LOG_BYTES, ProcessKind, SUPERVISOR, children};
 pub use lines::{Lines, Tail};
 pub use memory::Gauge;
 pub use output_files::OutputFiles;

@@ -142,6 +142,16 @@ pub(crate) enum JobCommand {
     /// Show a job and its failed items
     #[command(after_help = "Example: ostler job show gzip")]
     Show(JobName),
+    /// Wait until a job ends; exits with 0 if all of its items completed
+    #[command(after_help = "Example: ostler job wait gzip --timeout 1h")]
+    Wait {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// Wait no longer than this
+        #[arg(long, value_name = "D", value_parser = values::duration)]
+        timeout: Option<Duration>,
+    },
     /// Start no more items of a job until it is resumed
     #[command(after_help = "Example: ostler job pause gzip")]
     Pause(JobName),

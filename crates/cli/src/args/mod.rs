@@ -1,6 +1,7 @@
 //! Command-line arguments. Everything that can be checked without a store is checked here.
 
 mod account;
+mod add;
 pub(crate) mod cost;
 mod limits;
 mod map;
@@ -26,6 +27,7 @@ use crate::exit::{self, Code};
 use crate::log::{LogFormat, Verbosity};
 
 pub(crate) use account::AccountCommand;
+pub(crate) use add::{Add, Wait};
 pub(crate) use cost::CostArgs;
 pub(crate) use limits::{BreakerCommand, QueueCommand, Set};
 pub(crate) use map::{JobCommand, Map};
@@ -88,6 +90,18 @@ pub(crate) enum Command {
     /// A worker process of the demo
     #[command(hide = true, after_help = "Example: ostler demo")]
     DemoWorker { path: PathBuf, name: String },
+    /// Run a command in this folder, with retries, a log and a node that is started when none is up
+    ///
+    /// The command gets PATH, HOME, LANG and TERM of this shell, and what --env names. It runs in this folder, as a task of the queue
+    /// "commands": ostler queue set commands --concurrency 1 runs one at a time. The node goes on when this shell ends.
+    #[command(after_help = "Example: ostler add -- make -j4")]
+    Add(Add),
+    /// Wait until tasks finish; exits with 0 if all of them completed
+    #[command(after_help = "Example: ostler wait 01JC8Z0Q4M9T7N3V5X1B2D6F8H 6F8K --timeout 10m")]
+    Wait(Wait),
+    /// Write a short config to start from, ostler.toml, into this folder
+    #[command(after_help = "Example: ostler init")]
+    Init,
     /// Run a node with the pools of a config file
     #[command(after_help = "Example: ostler up --config ostler.toml")]
     Up(Up),
@@ -112,7 +126,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: ostler logs -f key:welcome-17 --queue mail")]
     Logs(Logs),
     /// Cancel tasks; running ones are asked to stop
-    #[command(after_help = "Example: ostler cancel --queue mail --kind send --yes")]
+    #[command(visible_alias = "kill", after_help = "Example: ostler cancel --queue mail --kind send --yes")]
     Cancel(Cancel),
     /// Retry failed and cancelled tasks, and run waiting ones now
     #[command(after_help = "Example: ostler retry 01JC8Z0Q4M9T7N3V5X1B2D6F8H --from-scratch")]
@@ -248,6 +262,15 @@ pub(crate) struct Up {
     /// Log only failures
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Restart workers when program files in the folder of the config change, for development
+    #[arg(long, conflicts_with = "commands")]
+    pub(crate) watch: bool,
+    /// Serve only the commands of "ostler add", with or without a config: of a config, store and settings are used, but no pools
+    #[arg(long, conflicts_with = "take_over")]
+    pub(crate) commands: bool,
+    /// Started by "ostler add", with the lock as standard input
+    #[arg(long, hide = true, requires = "commands")]
+    pub(crate) background: bool,
 }
 
 impl Up {

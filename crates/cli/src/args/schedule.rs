@@ -21,6 +21,9 @@ pub(crate) enum ScheduleCommand {
         after_help = "Example: ostler schedule add nightly shell run --cron '0 3 * * *' --timezone Europe/Berlin"
     )]
     Add(Box<AddSchedule>),
+    /// Enqueue the task of a schedule now, besides its runs
+    #[command(after_help = "Example: ostler schedule run nightly")]
+    Run(Named),
     /// Remove a schedule; tasks it has enqueued stay
     #[command(after_help = "Example: ostler schedule rm nightly")]
     Rm(Named),

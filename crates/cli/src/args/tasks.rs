@@ -14,7 +14,7 @@ use super::plans::Plans;
 use super::values::{self, TaskName};
 
 /// The queue in which a unique key is looked up if none is given.
-const DEFAULT_QUEUE: &str = "default";
+pub(super) const DEFAULT_QUEUE: &str = "default";
 
 /// Options that are for one task; the others require one of these.
 const OF_ONE_TASK: [&str; 16] = [

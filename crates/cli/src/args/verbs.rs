@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// Verbs of other tools, after the name of a group of commands or an empty text, and what does the same here.
-const ELSEWHERE: [(&str, &str, &str); 20] = [
+const ELSEWHERE: [(&str, &str, &str); 28] = [
     ("", "start", "ostler up"),
     ("", "serve", "ostler up"),
     ("", "worker", "ostler up"),
@@ -11,9 +11,17 @@ const ELSEWHERE: [(&str, &str, &str); 20] = [
     ("", "ps", "ostler ls --state running"),
     ("", "enqueue", "ostler submit QUEUE KIND"),
     ("", "push", "ostler submit QUEUE KIND"),
+    ("", "exec", "ostler add -- COMMAND"),
+    ("", "tail", "ostler logs -f ID"),
+    ("", "new", "ostler init"),
+    ("", "replay", "ostler retry ID, or ostler dead replay ID"),
+    ("", "delete", "ostler cancel ID, or ostler dead drop ID"),
+    ("", "remove", "ostler cancel ID, or ostler dead drop ID"),
+    ("", "migrate", "ostler db migrate"),
+    ("job", "retry", "ostler job retry-failed JOB"),
+    ("schedule", "start", "ostler schedule run NAME"),
     ("", "log", "ostler logs ID"),
     ("", "follow", "ostler logs -f ID"),
-    ("", "kill", "ostler cancel ID"),
     ("", "rm", "ostler cancel ID, or ostler dead drop ID"),
     ("", "restart", "ostler retry ID, or ostler recycle POOL"),
     ("", "stop", "ostler drain NODE, or ostler cancel ID"),
@@ -68,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_verb_of_another_tool_leads_to_a_command_of_this_one() {
-        assert_eq!(instead("kill", &words("ostler kill 17")), Some("ostler cancel ID"));
+        assert_eq!(instead("tail", &words("ostler tail 17")), Some("ostler logs -f ID"));
         assert_eq!(instead("status", &words("ostler --json job status x")), Some("ostler job show JOB"));
         assert_eq!(instead("logs", &words("ostler logs x")), None);
         assert_eq!(instead("frobnicate", &words("ostler frobnicate")), None);

@@ -1,15 +1,17 @@
 //! `ostler job`: lists, shows, pauses, cancels, retries, removes and exports jobs of `ostler map`.
 
+use std::time::Duration;
+
 use ostler_core::JobId;
 use ostler_ops::jobs::plan::add;
 use ostler_ops::jobs::{self, JobRunner, JobSpec, manage, pilot};
 use ostler_store::Store;
 use ostler_store::calls::StepsOnReplay;
-use ostler_wire::job::{JobAction, JobActionView};
+use ostler_wire::job::{JobAction, JobActionView, JobState, JobView};
 
 use super::{Console, leftovers};
 use crate::args::JobCommand;
-use crate::exit::{Code, say};
+use crate::exit::{Code, refused, say};
 use crate::map::plan;
 use crate::map::results::{Form, print as print_results};
 use crate::map::source::ItemUse;
@@ -29,6 +31,7 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
             let (view, failed) = jobs::show(store, &name.job).await?;
             console.out.answer(&view, |looks| print::job(&view, &failed, looks))?;
         }
+        JobCommand::Wait { job: name, timeout } => return wait(console, store, &name.job, timeout).await,
         JobCommand::Pause(name) => done(console, &manage::pause(store, &name.job).await?)?,
         JobCommand::Resume { job: name, max_cost } => {
             done(console, &manage::resume(store, &name.job, max_cost).await?)?;
@@ -76,6 +79,55 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
         }
     }
     Ok(Code::Done)
+}
+
+/// Waits until a job has ended. If no process runs it, that is printed first.
+async fn wait(
+    console: &Console,
+    store: &dyn Store,
+    name: &str,
+    timeout: Option<Duration>,
+) -> anyhow::Result<Code> {
+    let id = jobs::find(store, name).await?.job.id;
+    hint(store, id).await?;
+    let ended = until_ended(store, id);
+    let view = match timeout {
+        None => ended.await?,
+        Some(timeout) => {
+            let in_time = tokio::time::timeout(timeout, ended).await;
+            in_time.unwrap_or_else(|_| Err(not_ended(&id.to_string())))?
+        }
+    };
+    ended_as(console, &view)
+}
+
+async fn until_ended(store: &dyn Store, id: JobId) -> anyhow::Result<JobView> {
+    let mut changes = store.changes();
+    loop {
+        let view = jobs::show(store, &id.to_string()).await?.0;
+        match view.state {
+            JobState::Completed | JobState::Failed | JobState::Cancelled => return Ok(view),
+            JobState::Running | JobState::Unfinished | JobState::Paused => changes.wait().await,
+        };
+    }
+}
+
+/// The error for a job that takes too long.
+pub(super) fn not_ended(id: &str) -> anyhow::Error {
+    refused(Code::WorkFailed, format!("{id} has not ended in time; see: ostler job show {id}"))
+}
+
+/// Prints how a job ended.
+pub(super) fn ended_as(console: &Console, view: &JobView) -> anyhow::Result<Code> {
+    let tasks = &view.tasks;
+    console.out.answer(view, |_| {
+        let (name, state) = (visible(&view.name), view.state.name());
+        format!(
+            "{name} {state}: {} completed, {} failed, {} cancelled\n",
+            tasks.completed, tasks.failed, tasks.cancelled
+        )
+    })?;
+    Ok(if view.state == JobState::Completed { Code::Done } else { Code::WorkFailed })
 }
 
 /// Tells the user who would run the remaining items of a job, if no process is running it.

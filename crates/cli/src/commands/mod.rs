@@ -1,9 +1,12 @@
 //! The commands: one file each, or one for a few that belong together.
 
 mod account;
+mod add;
 mod amend;
+mod background;
 mod breaker;
 mod cancel;
+mod command_node;
 mod completions;
 mod config;
 mod continuation;
@@ -13,6 +16,7 @@ mod db_move;
 mod dead;
 mod doctor;
 mod drain;
+mod init;
 mod job;
 mod leftovers;
 mod list;
@@ -39,6 +43,7 @@ mod submit_lines;
 mod task_name;
 mod top;
 mod up;
+mod wait;
 mod workers;
 
 use std::future::Future;
@@ -54,7 +59,7 @@ use crate::config::Config;
 use crate::demo;
 use crate::exit::{Code, refused};
 use crate::print::{Format, Out};
-use crate::store_location::StoreLocation;
+use crate::store_location::{STORE_VARIABLE, StoreLocation};
 use crate::up::token_file;
 
 pub(crate) use up::machine;
@@ -96,6 +101,11 @@ impl Console {
         }
     }
 
+    /// Whether an option or the environment names the store.
+    fn names_store(&self) -> bool {
+        self.globals.store.is_some() || std::env::var_os(STORE_VARIABLE).is_some_and(|url| !url.is_empty())
+    }
+
     /// The store of this command.
     fn place(&self) -> anyhow::Result<StoreLocation> {
         self.place_by(|| match config::here() {
@@ -125,6 +135,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::DemoWorker { path, name } => demo::run_worker(&path, &name).map(|()| Code::Done),
         Command::Up(up) => up::run(&console, up),
         Command::Open(open) => block_on(open::run(&console, &open)),
+        Command::Add(add) => block_on(add::run(&console, add)),
+        Command::Wait(wait) => block_on(wait::run(&console, &wait)),
+        Command::Init => init::run(&console),
         Command::Submit(submit) => block_on(submit::run(&console, submit)),
         Command::Run(run) => block_on(run::run(&console, run)),
         Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),

@@ -1,12 +1,13 @@
 //! `ostler schedule`: shows, adds, pauses and removes recurring tasks.
 
-use ostler_core::Overrides;
-use ostler_ops::schedules;
+use ostler_core::{Overrides, TaskId};
+use ostler_ops::{schedules, submit};
 use ostler_runtime::{PlannedSchedule, ScheduleSpec, local_timezone};
 use ostler_store::schedules::{Activity, TaskTemplate};
 use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::schedule::{ScheduleActionView, ScheduleView};
 
+use super::submit::ids;
 use super::{Console, payload};
 use crate::args::{AddSchedule, ScheduleCommand};
 use crate::config::UTC;
@@ -19,6 +20,7 @@ pub(super) async fn run(console: &Console, what: ScheduleCommand) -> anyhow::Res
         ScheduleCommand::Ls => list(console).await,
         ScheduleCommand::Show(named) => show(console, &named.name).await,
         ScheduleCommand::Add(add) => self::add(console, *add).await,
+        ScheduleCommand::Run(named) => run_now(console, &named.name).await,
         ScheduleCommand::Rm(named) => remove(console, &named.name).await,
         ScheduleCommand::Pause(named) => set(console, &named.name, Activity::Paused).await,
         ScheduleCommand::Resume(named) => set(console, &named.name, Activity::Active).await,
@@ -46,6 +48,15 @@ async fn add(console: &Console, add: AddSchedule) -> anyhow::Result<Code> {
     let store = place.open(IfMissing::Make).await?;
     let (answer, record) = schedules::put(store.as_ref(), &plan).await?;
     added(console, &answer, record.activity)
+}
+
+async fn run_now(console: &Console, name: &str) -> anyhow::Result<Code> {
+    let store = console.place()?.open(IfMissing::Refuse).await?;
+    let record = schedules::find(store.as_ref(), name).await?;
+    let request = schedules::extra_run(&record.schedule.task, TaskId(ids()?()));
+    let answer = submit::submit(store.as_ref(), &request).await?;
+    console.out.answer(&answer.view(), |_| format!("{}\n", answer.id()))?;
+    Ok(Code::Done)
 }
 
 /// The schedule that the options describe, checked without a store: a refused schedule creates none.

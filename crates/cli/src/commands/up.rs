@@ -1,13 +1,13 @@
 //! `ostler up`: runs a node with the pools of a config file until it is stopped.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ostler_process::supervisor::Contained;
 use ostler_runtime::TakeOver;
 use ostler_wire::system::ReadyEvent;
 
-use super::{Console, config};
+use super::{Console, command_node, config};
 use crate::args::Up;
 use crate::config::{Config, DetachedJobs, Listen};
 use crate::exit::{Code, refused, say, warn};
@@ -21,6 +21,9 @@ const LISTEN: &str = "OSTLER_LISTEN";
 
 pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     let verbosity = up.verbosity();
+    if up.commands {
+        return command_node::run(console, up);
+    }
     let (file, mut config) = read(up.config)?;
     if let Some(listen) = asked(up.listen)? {
         config.api.listen = listen;
@@ -33,9 +36,24 @@ pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     }
     let take_over = if up.take_over { TakeOver::Yes } else { TakeOver::No };
     let name = up.name.or_else(|| config.name.clone()).unwrap_or_else(machine);
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let watched = up.watch.then(|| folder.unwrap_or(Path::new(".")).to_owned());
+    let plan = NodePlan { place, config, name, take_over, watched };
+    serve(console, &file.display().to_string(), plan, |_| {})
+}
+
+/// Runs a node until it is stopped; `started` is called when it is up.
+pub(super) fn serve(
+    console: &Console,
+    file: &str,
+    plan: NodePlan,
+    started: impl FnOnce(&UpNode),
+) -> anyhow::Result<Code> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let plan = NodePlan { place, config, name, take_over };
-    let announce = |plan: &NodePlan, up: &UpNode| announce(console, &file.display().to_string(), plan, up);
+    let announce = |plan: &NodePlan, up: &UpNode| {
+        started(up);
+        announce(console, file, plan, up);
+    };
     let done = runtime.block_on(up::serve(plan, announce));
     // Calls that still wait for an unresponsive store are abandoned.
     runtime.shutdown_background();
@@ -54,7 +72,7 @@ fn asked(option: Option<Listen>) -> anyhow::Result<Option<Listen>> {
 }
 
 /// From here on, the node's events and the program's sentences go to the log.
-fn open_log(format: LogFormat, verbosity: Verbosity, level: LogLevel) -> anyhow::Result<()> {
+pub(super) fn open_log(format: LogFormat, verbosity: Verbosity, level: LogLevel) -> anyhow::Result<()> {
     let env = std::env::var_os(FILTER).map(|env| env.to_string_lossy().into_owned());
     let which = log::filter(verbosity, env.as_deref(), level)
         .map_err(|sentence| refused(Code::BadInput, sentence))?;

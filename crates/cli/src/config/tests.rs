@@ -186,8 +186,9 @@ fn the_reference_as_it_stands_changes_nothing() {
 fn the_values_in_the_reference_are_the_defaults() {
     let mut config = good(&in_force());
     let named = |name: &str| config.pools.iter().find(|pool| pool.name == name).expect(name);
-    let [workers, functions, labels, agents, queries, shown] =
-        ["documents", "functions", "labels", "reviews", "runs", "shell"].map(named);
+    let [commands, workers, functions, labels, agents, queries, shown] =
+        ["commands", "documents", "functions", "labels", "reviews", "runs", "shell"].map(named);
+    assert_eq!(*commands, with_prices("[pool.commands]\nexecutor = \"adhoc\""));
     assert_eq!(*workers, plain_workers(), "and what has no default has an example");
     assert_eq!(*functions, functions::plain());
     assert_eq!(*labels, llm::plain());
@@ -295,7 +296,7 @@ fn where_the_api_listens_and_how_it_is_called_is_checked() {
 fn an_executor_that_cannot_be_used_is_told_with_those_that_can() {
     let with =
         |executor: &str| fault(&format!("[pool.reviews]\nexecutor = \"{executor}\"\nagent = \"claude\""));
-    assert!(with("docker").ends_with("available: command, process, agent, llm, http, isolate"));
+    assert!(with("docker").ends_with("available: command, process, agent, llm, http, isolate, adhoc"));
     assert!(with("inline").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("thread").contains("runs Rust functions, and is only for programs that use the library"));
     assert!(with("comand").contains("did you mean \"command\"?"));

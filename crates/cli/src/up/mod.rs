@@ -2,7 +2,7 @@
 //!
 //! - `service.rs`: the list of services. `supervisor.rs`, `node.rs`, `jobs.rs`, `leftovers.rs`, `api.rs`: one service each. `store.rs`: opens the store.
 //! - `pools.rs`: the pools of the config, with executors and hooks. `sandbox.rs`: their sandboxes are tested before anything runs in them.
-//! - `hosts.rs`: this program as a host of functions.
+//! - `hosts.rs`: this program as a host of functions. `watch.rs`: restarts workers when their files change.
 //! - `presence.rs`: whether the presence in Redis works. `signals.rs`: SIGTERM and SIGINT. `descriptors.rs`: the limit of open files.
 
 mod api;
@@ -22,8 +22,10 @@ mod store;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +54,7 @@ use service::Services;
 pub(crate) use signals::Signals;
 use supervisor::SupervisorService;
 pub(crate) use supervisor::{SUPERVISOR, keep, start_supervisor};
+use watch::WatchService;
 
 /// What a node is started with.
 pub(crate) struct NodePlan {
@@ -59,6 +62,8 @@ pub(crate) struct NodePlan {
     pub(crate) config: Config,
     pub(crate) name: String,
     pub(crate) take_over: TakeOver,
+    /// The folder whose program files are watched, to restart workers when they change.
+    pub(crate) watched: Option<PathBuf>,
 }
 
 /// A node that is up.
@@ -132,7 +137,7 @@ pub(crate) async fn serve(plan: NodePlan, announce: impl FnOnce(&NodePlan, &UpNo
 
 /// Starts the services in order. What was started before an error stays in the list.
 async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNode> {
-    let NodePlan { place, config, name, take_over } = plan;
+    let NodePlan { place, config, name, take_over, watched } = plan;
     // While this process is small: the supervisor is a copy of it.
     let supervisor = start_supervisor(config.containment).await?;
     services.started(SupervisorService(supervisor.clone()));
@@ -159,6 +164,10 @@ async fn start(plan: &NodePlan, services: &mut Services) -> anyhow::Result<UpNod
     }
     for queue in replaced {
         say(&format!("the config's limits for {queue} have replaced those set with \"ostler queue set\""));
+    }
+    if let Some(folder) = watched {
+        let pools = config.pools.iter().map(|pool| pool.name.clone()).collect();
+        services.started(WatchService::start(folder.clone(), pools, Arc::clone(&store)));
     }
     let leftovers = Leftovers::new(&config.pools, place.url());
     services.started(LeftoverService::start(leftovers, Arc::clone(&store)));

@@ -60,7 +60,7 @@ fn verbs_of_other_tools_are_understood_or_lead_to_the_right_command() {
     assert_eq!(place.done(["help"]), place.done(["--help"]));
     assert_eq!(place.done(["version"]), place.done(["--version"]));
     place.refused(["start"], 2, "there is no command \"start\"; use ostler up");
-    place.refused(["kill", "17"], 2, "use ostler cancel ID");
+    place.refused(["exec", "make"], 2, "use ostler add -- COMMAND");
     place.refused(["--json", "job", "status", "x"], 2, "use ostler job show JOB");
     place.refused(["frobnicate"], 2, "unrecognized subcommand");
 }

@@ -246,3 +246,30 @@ fn a_map_beside_a_node_is_told_apart_and_can_be_drained() {
     let job = &jobs(&place)[0];
     assert_eq!((&job["tasks"]["completed"], &job["tasks"]["queued"]), (&1.into(), &1.into()), "{job}");
 }
+
+#[test]
+fn a_job_is_waited_for_with_its_outcome_as_the_exit_code() {
+    let place = Place::new();
+    let words = [
+        "map",
+        "-q",
+        "--name",
+        "letters",
+        "echo > begun; until test -e go; do sleep 0.01; done; test {} != b",
+        ":::",
+        "a",
+        "b",
+    ];
+    let running = Running::start(place.command(words));
+    appears(&place.folder().join("begun"));
+    place.refused(["job", "wait", "letters", "--timeout", "20ms"], 1, "has not ended in time");
+    let waiting = Running::start(place.command(["job", "wait", "letters"]));
+    place.write("go", "");
+    assert_eq!(
+        waiting.end(),
+        (Some(1), vec!["letters failed: 1 completed, 1 failed, 0 cancelled".to_owned()])
+    );
+    assert_eq!(running.end().0, Some(1));
+    place.run(["map", "-q", "--name", "fine", "true", ":::", "a"]);
+    assert_eq!(place.done(["job", "wait", "fine"]), "fine completed: 1 completed, 0 failed, 0 cancelled\n");
+}

@@ -249,3 +249,19 @@ fn the_time_zone_is_that_of_the_machine_that_adds_it_and_stays() {
     let unknown = ran(place.command(words).arg("--json").env("TZ", "Nowhere/Land"));
     assert_eq!(unknown.json()["timezone"], "UTC");
 }
+
+#[test]
+fn the_task_of_a_schedule_runs_now_and_the_schedule_goes_on() {
+    let place = Place::new();
+    let add =
+        ["schedule", "add", "nightly", "shell", "run", "--at", AHEAD, "--payload", "[1]", "--priority", "7"];
+    place.done(add);
+    let id = place.done(["schedule", "run", "nightly"]).trim().to_owned();
+    let task = place.json(["show", &id]);
+    assert_eq!(
+        (&task["queue"], &task["kind"], &task["payload"], &task["priority"]),
+        (&json!("shell"), &json!("run"), &json!([1]), &json!(7))
+    );
+    assert_eq!(place.json(["schedule", "show", "nightly"])["last_task"], Value::Null);
+    place.refused(["schedule", "run", "missing"], 4, "there is no schedule");
+}

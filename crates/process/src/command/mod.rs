@@ -7,6 +7,7 @@ mod policy;
 mod template;
 pub(crate) mod verdict;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -55,6 +56,9 @@ enum Words {
 #[derive(Deserialize)]
 struct Given {
     argv: Vec<Argument>,
+    /// Variables of the command, beside those of the policy.
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
 }
 
 impl Command {
@@ -69,7 +73,8 @@ impl Command {
         Self::of(supervisor, policy, &fixed, Words::Templates(templates))
     }
 
-    /// Creates an executor that runs the command in each task's payload: `{"argv": ["program", "argument"]}`. Ignores the policy's `argv`.
+    /// Creates an executor that runs the command in each task's payload: `{"argv": ["program", "argument"]}`, with the variables
+    /// of its `environment`, if it has one. Ignores the policy's `argv`.
     ///
     /// # Errors
     /// When one of its file patterns is invalid, or its sandbox cannot be enforced.
@@ -92,22 +97,32 @@ impl Command {
         Ok(Self { supervisor, sandbox, words, folders, files, policy, running: RunningChildren::default() })
     }
 
-    fn argv(&self, work: &Work) -> Result<Vec<Argument>, String> {
+    fn given(&self, work: &Work) -> Result<Given, String> {
         match &self.words {
             Words::Templates(templates) => {
-                templates.iter().map(|template| template.render(work).map(Argument::from)).collect()
+                let argv = templates.iter().map(|template| template.render(work).map(Argument::from));
+                Ok(Given { argv: argv.collect::<Result<_, _>>()?, environment: BTreeMap::new() })
             }
             Words::Payload => {
                 let given: Given = serde_json::from_str(&work.payload)
                     .map_err(|error| format!("the payload has no argv to run: {error}"))?;
-                Ok(given.argv)
+                match given.environment.iter().find(|(name, value)| !can_be_set(name, value)) {
+                    Some((name, _)) => {
+                        Err(format!("the payload has a variable that cannot be set: {name:?}"))
+                    }
+                    None => Ok(given),
+                }
             }
         }
     }
 
     fn launch(&self, work: &Work, own: Option<&TaskFolder>) -> Result<(Launch, Option<Private>), Failure> {
-        let argv = self.argv(work).map_err(|message| Failure::new(ErrorClass::Permanent, message))?;
-        let mut set = self.policy.environment.of_task(&self.policy.secrets, work.traceparent.as_ref());
+        let given = self.given(work).map_err(|message| Failure::new(ErrorClass::Permanent, message))?;
+        let of_policy = self.policy.environment.of_task(&self.policy.secrets, work.traceparent.as_ref());
+        // Those of the policy win.
+        let mut set: Vec<(String, String)> = given.environment.into_iter().collect();
+        set.retain(|(name, _)| of_policy.iter().all(|(known, _)| known != name));
+        set.extend(of_policy);
         let (confinement, private) = match &self.sandbox {
             None => (None, None),
             Some(sandbox) => {
@@ -118,7 +133,7 @@ impl Command {
         };
         let opened = own.map(|own| Arc::clone(&own.opened));
         let launch = Launch {
-            argv,
+            argv: given.argv,
             start: opened.clone(),
             own: opened,
             folder: work.folder.clone().or_else(|| self.policy.folders.start()),
@@ -133,6 +148,11 @@ impl Command {
         };
         Ok((launch, private))
     }
+}
+
+/// Whether a process can have this environment variable.
+fn can_be_set(name: &str, value: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }
 
 #[async_trait]

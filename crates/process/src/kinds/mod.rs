@@ -1,12 +1,14 @@
-//! Pool kinds of child processes: `executor = "command"` and `executor = "process"`.
+//! Pool kinds of child processes: `executor = "command"`, `executor = "adhoc"` and `executor = "process"`.
 //!
-//! `command.rs` and `process.rs` read the keys of each, `children.rs` what both have: environment, folders, sandbox, stuck work. The
+//! `command.rs`, `adhoc.rs` and `process.rs` read the keys of each, `children.rs` what they share: environment, folders, sandbox, stuck work. The
 //! `.toml` files are their parts of the commented default config.
 
+mod adhoc;
 pub mod children;
 mod command;
 mod process;
 
+pub use adhoc::AdhocKind;
 pub use command::CommandKind;
 pub use process::ProcessKind;
 

@@ -1,13 +1,13 @@
 //! Jobs by a node.
 
-use ostler::{ApiMethod, ApiRequest, RemoteClient};
+use ostler::{ApiMethod, ApiRequest, RemoteClient, RemoteErrorKind};
 use ostler_core::Cost;
 use ostler_ops::jobs::{FailedItem, Item, ItemForm};
 use serde_json::{Value, json};
 
 use crate::args::JobCommand;
 use crate::commands::Console;
-use crate::commands::job::done;
+use crate::commands::job::{done, ended_as, not_ended};
 use crate::exit::{Code, refused};
 use crate::map::plan;
 use crate::map::results::{Form, print_views};
@@ -36,6 +36,18 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, what: JobCommand
                 failed = results.map(item).take(MAX_FAILED).collect();
             }
             console.out.answer(&view, |looks| print::job(&view, &failed, looks))?;
+        }
+        JobCommand::Wait { job: name, timeout } => {
+            let job = node.job(&name.job);
+            let waited = match timeout {
+                Some(timeout) => job.wait_within(timeout).await,
+                None => job.wait().await,
+            };
+            return match waited {
+                Ok(view) => ended_as(console, &view),
+                Err(error) if error.kind == RemoteErrorKind::NotFinished => Err(not_ended(&name.job)),
+                Err(error) => Err(error.into()),
+            };
         }
         JobCommand::Pause(name) => done(console, &node.job(&name.job).pause().await?)?,
         JobCommand::Resume { job: name, max_cost } => {

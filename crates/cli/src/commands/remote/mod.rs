@@ -63,10 +63,16 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         Command::Continue(what) => submit::go_on(console, node, what).await,
         Command::Cost(cost) => system::cost(console, node, &cost).await,
         Command::Doctor(_) => system::doctor(console, node).await,
-        Command::Up(_) | Command::Map(_) | Command::Run(_) | Command::Demo | Command::DemoWorker { .. } => {
+        Command::Wait(wait) => submit::wait(console, node, &wait).await,
+        Command::Up(_)
+        | Command::Add(_)
+        | Command::Map(_)
+        | Command::Run(_)
+        | Command::Demo
+        | Command::DemoWorker { .. } => {
             Err(not_here("it runs work here, and --server names a node that does"))
         }
-        Command::Db(_) | Command::Config(_) => {
+        Command::Db(_) | Command::Config(_) | Command::Init => {
             Err(not_here("it works on the files of a store or of a config"))
         }
         Command::Completions { .. } => Err(not_here("it needs no node")),

@@ -1,16 +1,21 @@
 //! Schedules by a node.
 
+use std::time::Duration;
+
 use ostler::{ApiMethod, ApiRequest, RemoteClient};
+use ostler_core::{Overrides, Priority};
+use ostler_ops::schedules;
 use ostler_runtime::{PlannedSchedule, ScheduleSpec};
-use ostler_store::schedules::Activity;
+use ostler_store::schedules::{Activity, TaskTemplate};
 use ostler_store::{Bounds, Clock as _, SystemClock};
 use ostler_wire::input::ScheduleInput;
-use ostler_wire::schedule::{ScheduleActionView, ScheduleDetail};
+use ostler_wire::schedule::{RunView, ScheduleActionView, ScheduleDetail};
 use ostler_wire::time::TimeView;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::look;
+use super::submit::input as submission;
 use crate::args::ScheduleCommand;
 use crate::commands::{Console, schedule};
 use crate::exit::Code;
@@ -42,6 +47,13 @@ pub(super) async fn run(
             };
             schedule::added(console, &answer, activity)
         }
+        ScheduleCommand::Run(named) => {
+            let detail: ScheduleDetail = look(node, &["schedules", &named.name]).await?;
+            let request = schedules::extra_run(&template(&detail.schedule.task), node.new_id());
+            let made = node.submit_input(&submission(&request)?, None).await?;
+            console.out.answer(&made, |_| format!("{}\n", made.id))?;
+            Ok(Code::Done)
+        }
         ScheduleCommand::Rm(named) => {
             let request = ApiRequest::new(ApiMethod::Delete, &["schedules", &named.name]);
             schedule::removed(console, &node.request(request).await?)
@@ -60,10 +72,23 @@ async fn set(console: &Console, node: &RemoteClient, name: &str, activity: Activ
     schedule::is_set(console, &answer, activity)
 }
 
+/// The task of each run.
+fn template(run: &RunView) -> TaskTemplate {
+    let RunView { queue, kind, payload, priority, attempts, timeout_ms } = run;
+    let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    TaskTemplate {
+        queue: queue.clone(),
+        kind: kind.clone(),
+        payload: payload.as_str().to_owned(),
+        priority: Priority::new(*priority).unwrap_or_default(),
+        overrides: Overrides { attempts: *attempts, timeout, ..Overrides::NONE },
+    }
+}
+
 /// A schedule as the API has it.
 fn input(plan: &PlannedSchedule) -> anyhow::Result<ScheduleInput> {
     let PlannedSchedule { name: _, times, overlap, missed, task } = plan;
-    let span = |span: std::time::Duration| format!("{}ms", span.as_millis());
+    let span = |span: Duration| format!("{}ms", span.as_millis());
     let (cron, timezone, every, at) = match times {
         ScheduleSpec::Cron(line) => {
             (Some(line.line().to_owned()), Some(line.timezone().to_owned()), None, None)

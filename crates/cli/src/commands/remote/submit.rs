@@ -15,8 +15,9 @@ use ostler_wire::time::TimeView;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::args::{Continue, Submit};
+use crate::args::{Continue, Submit, Wait};
 use crate::commands::submit::{accepted, ids, request, told};
+use crate::commands::wait::{WaitReport, WaitTime};
 use crate::commands::{Console, continuation, payload, submit_lines};
 use crate::exit::{Code, refused, say};
 use crate::print::Format;
@@ -59,6 +60,22 @@ async fn end_of(node: &RemoteClient, id: TaskId, within: Option<Duration>) -> an
             error.into()
         }
     })
+}
+
+/// `ostler wait --server`.
+pub(super) async fn wait(console: &Console, node: &RemoteClient, wait: &Wait) -> anyhow::Result<Code> {
+    let mut ids: Vec<TaskId> = Vec::new();
+    for task in &wait.tasks {
+        let (node, name) = super::tasks::named(node, &task.in_queue(&wait.queue));
+        let id = node.show(name).await?.detail.summary.id;
+        ids.push(id.parse().map_err(|_| refused(Code::Store, "the node's answer has no id of a task"))?);
+    }
+    let time = WaitTime::new(wait.timeout);
+    let mut report = WaitReport::new(console);
+    for id in ids {
+        report.add(end_of(node, id, time.left()).await?)?;
+    }
+    report.end()
 }
 
 /// `ostler continue --server`.
@@ -146,7 +163,7 @@ pub(crate) async fn batch(
 }
 
 /// A submission as the API has it. Its id is made here, so that it can be sent again.
-fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
+pub(super) fn input(request: &SubmitRequest) -> anyhow::Result<TaskInput> {
     let SubmitRequest { task, delay, deadline, after } = request;
     let (time, span) =
         (|at| TimeView::from(at).to_string(), |span: &Duration| format!("{}ms", span.as_millis()));
