@@ -98,7 +98,15 @@ fn the_javascript_sdk_can_be_installed_with_its_types() {
         .expect("a file can be written");
         assert_eq!(run(&folder, "node", &["look.mjs"]), "function function\n");
         assert_eq!(run(&folder, "node", &["-p", "typeof require('ostler').worker.run"]), "function\n");
-        for file in ["index.d.ts", "client.d.ts", "README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+        for file in [
+            "index.d.ts",
+            "client.d.ts",
+            "testing.d.ts",
+            "testing.js",
+            "README.md",
+            "LICENSE-MIT",
+            "LICENSE-APACHE",
+        ] {
             assert!(
                 folder.join("node_modules/ostler").join(file).exists(),
                 "{how}: {file} is not in the package"

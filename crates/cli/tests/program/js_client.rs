@@ -30,6 +30,11 @@ fn the_client_in_javascript_does_the_scenario_and_survives_cuts() {
 }
 
 #[test]
+fn a_test_in_javascript_starts_a_node_and_gives_it_work() {
+    run(&["test/testing.test.mjs"], None);
+}
+
+#[test]
 fn the_client_in_javascript_does_the_scenario_on_a_server() {
     run(&["test/scenario.test.mjs"], Some(Place::on_server().url()));
 }

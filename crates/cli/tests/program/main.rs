@@ -61,6 +61,7 @@ mod pool_jobs;
 mod pooler;
 mod postgres;
 mod presence;
+mod pytest;
 mod real_agents;
 mod remote_cuts;
 mod rust_client;
