@@ -3,11 +3,13 @@
 //! - `args/`: command-line arguments. `commands/`: the commands, one file each. `print/`: output for people.
 //! - `up/`: a node as a program, from start to stop. `hooks/`: actions for tasks that have failed for good.
 //! - `log/`: what a node writes to standard error. `pool_kinds.rs`: the kinds of pools that a config may have.
-//! - `top/`: the system on a terminal. `store_location.rs`: which store. `config/`: the config file. `exit.rs`: exit codes and error messages.
+//! - `top/`: the system on a terminal. `store_location.rs`: which store. `config/`: the config file. `config_search.rs`: where it
+//!   is. `exit.rs`: exit codes and error messages.
 
 mod args;
 mod commands;
 mod config;
+mod config_search;
 mod demo;
 mod doctor;
 mod exit;

@@ -1,4 +1,4 @@
-//! Which store to use: `--store`, then `OSTLER_STORE`, then `ostler.toml` in this folder, then `ostler.db` in the user's
+//! Which store to use: `--store`, then `OSTLER_STORE`, then `ostler.toml` in this folder or above it, then `ostler.db` in the user's
 //! state folder.
 
 use std::ffi::OsString;
@@ -68,13 +68,29 @@ pub(crate) struct StoreLocation {
     keep: Retention,
     strays: Duration,
     failover: Failover,
+    /// The name of the node that opens it.
+    node: Option<String>,
 }
 
+/// What named the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// Set by an option, the environment or the config.
-    Named,
+pub(crate) enum Origin {
+    Option,
+    Environment,
+    Config,
     Default,
+}
+
+impl Origin {
+    /// The name for programs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Option => "option",
+            Self::Environment => "environment",
+            Self::Config => "config",
+            Self::Default => "default",
+        }
+    }
 }
 
 /// Looks up an environment variable.
@@ -89,18 +105,18 @@ impl StoreLocation {
         config: impl FnOnce() -> anyhow::Result<Option<Config>>,
     ) -> anyhow::Result<Self> {
         if let Some(url) = flag {
-            return Self::named("--store", url);
+            return Self::named("--store", url, Origin::Option);
         }
         if let Some(url) = env(STORE_VARIABLE).filter(|url| !url.is_empty()) {
             let url = url.into_string().map_err(|_| {
                 let sentence = format!("{STORE_VARIABLE} must be UTF-8 text, such as sqlite:ostler.db");
                 refused(Code::BadInput, sentence)
             })?;
-            return Self::named(STORE_VARIABLE, &url);
+            return Self::named(STORE_VARIABLE, &url, Origin::Environment);
         }
         let Config { store, payload_limit, keep, strays, .. } = config()?.unwrap_or_default();
         let place = match store {
-            Some(url) => Self::at(url, Origin::Named),
+            Some(url) => Self::at(url, Origin::Config),
             None => Self::in_state_folder(env)?,
         };
         Ok(Self {
@@ -111,9 +127,9 @@ impl StoreLocation {
         })
     }
 
-    fn named(field: &str, url: &str) -> anyhow::Result<Self> {
+    fn named(field: &str, url: &str, origin: Origin) -> anyhow::Result<Self> {
         match StoreUrl::parse(url) {
-            Ok(url) => Ok(Self::at(url, Origin::Named)),
+            Ok(url) => Ok(Self::at(url, origin)),
             Err(error) => Err(refused(Code::BadInput, format!("{field}: {error}"))),
         }
     }
@@ -126,6 +142,7 @@ impl StoreLocation {
             keep: Retention::default(),
             strays: STRAYS,
             failover: Failover::Known,
+            node: None,
         }
     }
 
@@ -146,6 +163,14 @@ impl StoreLocation {
         &self.url
     }
 
+    pub(crate) const fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(crate) const fn url_mut(&mut self) -> &mut StoreUrl {
+        &mut self.url
+    }
+
     /// The path or address for people, without a password.
     pub(crate) fn name(&self) -> String {
         match &self.url {
@@ -157,6 +182,11 @@ impl StoreLocation {
     /// Sets the failover time, for a node.
     pub(crate) fn with_failover(self, failover: Failover) -> Self {
         Self { failover, ..self }
+    }
+
+    /// Sets the name of the node, for the server's list of connections.
+    pub(crate) fn with_node(self, name: &str) -> Self {
+        Self { node: Some(name.to_owned()), ..self }
     }
 
     pub(crate) const fn bounds(&self) -> Bounds {
@@ -210,6 +240,7 @@ impl StoreLocation {
         let options = ostler_postgres::Options {
             listening,
             failover: self.failover,
+            application_name: self.node.as_ref().map(|node| format!("ostler {node}")),
             bounds: self.bounds,
             ..ostler_postgres::Options::default()
         };
@@ -226,7 +257,8 @@ impl StoreLocation {
         match (missing, self.origin) {
             (IfMissing::Refuse, _) if !is_there(path) => Err(self.absent()),
             (IfMissing::Make, Origin::Default) => make_state_folder(path),
-            (IfMissing::Refuse, _) | (IfMissing::Make, Origin::Named) => Ok(()),
+            (IfMissing::Refuse, _) => Ok(()),
+            (IfMissing::Make, Origin::Option | Origin::Environment | Origin::Config) => Ok(()),
         }
     }
 

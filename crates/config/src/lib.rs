@@ -20,12 +20,13 @@ mod state_folder;
 pub use expand::ExpandError;
 pub use fault::{ConfigError, ConfigErrors, ConfigFault};
 pub use leftovers::{Leftover, LeftoverKeeper, StoreMark, WhyKept};
+pub use ostler_core::nearest;
 pub use ostler_exec::Resources;
 pub use pool_kind::{
     BuildContext, BuildError, ClaimAhead, ClaimRoom, FindingLevel, PoolCommon, PoolDefaults, PoolFinding,
     PoolKind, PoolSpec, SpecObject, TakesPrompts, TaskBudgets, WritablePath,
 };
-pub use section::{ConfigReader, FoundValue, SecretValues, Section, nearest};
+pub use section::{ConfigReader, FoundValue, SecretValues, Section};
 pub use state_folder::state_folder;
 
 /// This many cases, always the same ones, with no files left behind.

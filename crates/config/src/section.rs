@@ -10,17 +10,12 @@ use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::Range;
 
-use ostler_core::visible;
+use ostler_core::{nearest, visible};
 use toml::de::DeTable;
 
 use crate::duration::short;
 use crate::fault::ConfigFault;
 pub use value::FoundValue;
-
-/// Keys with a larger edit distance are not suggested.
-const MAX_DISTANCE: usize = 3;
-/// Longer keys get no suggestion.
-const MAX_GUESSED_BYTES: usize = 64;
 
 /// Whether the values of secrets are read. A command that runs no work needs none, and may not have them in its environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,19 +196,6 @@ fn probably(word: &str, known: &[&str]) -> Option<String> {
     let having: Vec<&str> =
         known.iter().copied().filter(|key| key.split('_').any(|part| part == word)).collect();
     if having.is_empty() { nearest(word, known).map(str::to_owned) } else { Some(having.join(" or ")) }
-}
-
-/// The known word with the most similar spelling.
-#[must_use]
-pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    if word.len() > MAX_GUESSED_BYTES {
-        return None;
-    }
-    let by_distance = known.iter().map(|known| (strsim::osa_distance(word, known), *known));
-    // If half of a short word differs, it is another word.
-    let near =
-        by_distance.filter(|(distance, known)| *distance <= MAX_DISTANCE && distance * 2 <= known.len());
-    near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
 /// The path of a key in TOML notation.

@@ -71,7 +71,7 @@ pub use schedule::{Due, Fire, MAX_MADE_UP, MISSED_AFTER, Missed, Overlap, due, f
 pub use seed::Seed;
 pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
 pub use task::{Attempt, AttemptEnd, Conversation, PROMPT_SHOWN, PromptRef, Step, Task};
-pub use text::{beginning, cut};
+pub use text::{beginning, cut, nearest};
 pub use time::{DURATION_UNITS, Timestamp, millis, show_duration};
 pub use traceparent::{NoTraceparent, Traceparent};
 pub use transition_event::{end_event, former_payload_event, replay_event, requeue_event};

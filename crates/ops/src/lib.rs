@@ -2,8 +2,8 @@
 //!
 //! - [`task_name`]: ids, parts of ids, and keys. [`selection`]: tasks by name or by filter. [`act`]: cancel, replay, copy and
 //!   drop them, in bounded batches.
-//! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`logs`]: pages of events.
-//!   [`progress`]: how far running tasks have come.
+//! - [`tasks`]: find, list, show and amend tasks. [`submit`]: enqueue a task, and wait for it. [`obstacle`]: why one does not start.
+//!   [`logs`]: pages of events. [`progress`]: how far running tasks have come.
 //!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
 //!   [`run`]: a prompt for a pool of agents. [`added`]: commands for the caller's folder.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
@@ -34,6 +34,7 @@ pub mod input;
 pub mod jobs;
 pub mod logs;
 pub mod nodes;
+pub mod obstacle;
 pub mod output;
 pub mod overview;
 pub mod pool_stats;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ostler_core::SessionId;
+use ostler_core::{IdPart, SessionId};
 use ostler_store::Store;
 use ostler_store::node_commands::{CommandAnswer, NodeAnswer, NodeCommand, ResumeAnswer};
 use ostler_store::views::{NodeRecord, Survey};
@@ -42,8 +42,12 @@ pub async fn resume(store: &dyn Store, name: &str) -> Result<ResumedNodeView, Op
 }
 
 fn find(nodes: &[NodeRecord], name: &str) -> Result<SessionId, OpsError> {
-    let id: Option<SessionId> = name.parse().ok();
-    let is_meant = |node: &&NodeRecord| Some(node.session) == id || node.name == name;
+    let (id, part): (Option<SessionId>, Option<IdPart>) = (name.parse().ok(), name.parse().ok());
+    // A name is meant as it is, even if it could be a part of an id.
+    let part = part.filter(|_| !nodes.iter().any(|node| node.name == name));
+    let is_meant = |node: &&NodeRecord| {
+        Some(node.session) == id || node.name == name || part.is_some_and(|part| part.matches(node.session.0))
+    };
     let found: Vec<SessionId> = nodes.iter().filter(is_meant).map(|node| node.session).collect();
     match found.as_slice() {
         [node] => Ok(*node),

@@ -6,10 +6,15 @@ use ostler_core::{Task, TaskId, Timestamp};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::views::TaskRef;
 use ostler_store::{Bounds, MAX_AFTER, Store, check_len, check_replacement};
-use ostler_wire::task::{SubmitResult, Submitted, SubmittedLine};
+use ostler_wire::task::{ObstacleView, SubmitResult, Submitted, SubmittedLine};
+use tokio::time::Instant;
 
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
+use crate::obstacle::{Candidate, ObstacleWatch, obstacles};
 use crate::task_name::NamedTask;
+
+/// The interval between two looks at what keeps a task from starting, while a caller waits for it.
+pub const LOOK: Duration = Duration::from_secs(2);
 
 /// A task to submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +223,27 @@ async fn other_work(store: &dyn Store, task: &NewTask) -> Result<Option<Task>, O
 /// # Errors
 /// When the task is removed, or has not ended in time.
 pub async fn wait(store: &dyn Store, id: TaskId, bound: Option<Duration>) -> Result<Task, OpsError> {
-    let ended = until_ended(store, id);
+    within(bound, id, until_ended(store, id, None)).await
+}
+
+/// The same, and reports what keeps the task from starting: each reason once, and again when it returns.
+///
+/// # Errors
+/// When the task is removed, or has not ended in time.
+pub async fn wait_and_tell(
+    store: &dyn Store,
+    id: TaskId,
+    bound: Option<Duration>,
+    tell: &mut (dyn FnMut(&ObstacleView) + Send),
+) -> Result<Task, OpsError> {
+    within(bound, id, until_ended(store, id, Some(tell))).await
+}
+
+async fn within(
+    bound: Option<Duration>,
+    id: TaskId,
+    ended: impl Future<Output = Result<Task, OpsError>>,
+) -> Result<Task, OpsError> {
     match bound {
         None => ended.await,
         Some(bound) => {
@@ -228,12 +253,23 @@ pub async fn wait(store: &dyn Store, id: TaskId, bound: Option<Duration>) -> Res
     }
 }
 
-async fn until_ended(store: &dyn Store, id: TaskId) -> Result<Task, OpsError> {
-    let mut changes = store.changes();
+async fn until_ended(
+    store: &dyn Store,
+    id: TaskId,
+    mut tell: Option<&mut (dyn FnMut(&ObstacleView) + Send)>,
+) -> Result<Task, OpsError> {
+    let (mut changes, mut watch) = (store.changes(), ObstacleWatch::default());
+    let mut next_look = Instant::now();
     loop {
         let task = store.show(TaskRef::Id(id)).await?.ok_or(Missing::Removed(id))?.task;
         if task.state.name().is_terminal() {
             return Ok(task);
+        }
+        if let Some(tell) = tell.as_mut().filter(|_| Instant::now() >= next_look) {
+            next_look = Instant::now() + LOOK;
+            let survey = store.survey().await?;
+            let found = obstacles(&survey, &Candidate::from(&task), store.now().await?);
+            watch.news(found).iter().for_each(|news| tell(news));
         }
         changes.wait().await;
     }

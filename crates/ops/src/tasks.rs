@@ -12,6 +12,7 @@ use ostler_wire::remains::AttemptRemains;
 use ostler_wire::task::ShownTask;
 
 use crate::error::{Missing, OpsError, Refusal};
+use crate::obstacle::{Candidate, obstacles};
 use crate::progress;
 use crate::task_name::{NamedTask, by_part};
 use crate::waiting;
@@ -92,6 +93,7 @@ pub async fn show(store: &dyn Store, which: &NamedTask) -> Result<Shown<ShownTas
         let survey = store.survey().await?;
         let held = ThrottleView::of_task(&survey, &record.task);
         view.detail.frees = waiting::frees(store, &survey, &record, held.as_ref()).await?;
+        view.detail.obstacles = obstacles(&survey, &Candidate::from(&record.task), store.now().await?);
         view.detail.held = held;
     }
     Ok(Shown { record, view })

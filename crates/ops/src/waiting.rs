@@ -35,13 +35,11 @@ pub(crate) async fn frees(
         (Wait::Dependency, _) => others.iter().map(of_other).collect(),
         (_, Readiness::Waiting) => vec![retry(task, why)],
         (_, Readiness::Parked) if held.is_none() => vec![of_key(survey, task)],
-        (_, Readiness::Ready) if held.is_none() => vec![of_pool(survey, task)],
+        (_, Readiness::Ready) if held.is_none() => vec![of_pool(survey, &task.queue)],
         (_, Readiness::Parked | Readiness::Ready) => Vec::new(),
     };
     if let Some(held) = held {
-        let throttled =
-            Throttled { held, survey, accounts: &store.accounts().await?, now: store.now().await? };
-        found.extend(throttled.frees());
+        found.extend(of_throttle(survey, held, &store.accounts().await?, store.now().await?));
     }
     Ok(found)
 }
@@ -140,16 +138,31 @@ fn of_key(survey: &Survey, task: &Task) -> FreeingCommand {
     }
 }
 
+/// What starts a node.
+pub(crate) fn start_node() -> FreeingCommand {
+    command("To start a node with a pool for it", "ostler up".to_owned())
+}
+
 /// It waits for a worker.
-fn of_pool(survey: &Survey, task: &Task) -> FreeingCommand {
-    let PoolWorkers { pool, is_served, all, busy } = PoolWorkers::of(survey, &task.queue);
+pub(crate) fn of_pool(survey: &Survey, queue: &str) -> FreeingCommand {
+    let PoolWorkers { pool, is_served, all, busy } = PoolWorkers::of(survey, queue);
     if !is_served {
-        return command("To start a node with a pool for it", "ostler up".to_owned());
+        return start_node();
     }
     if all > 0 && busy >= all {
         return command("For more workers", format!("ostler resize {} {all} {}", word(&pool), all * 2));
     }
     command("If it is not taken, this finds out why", "ostler doctor".to_owned())
+}
+
+/// What ends a throttle, or lets more start.
+pub(crate) fn of_throttle(
+    survey: &Survey,
+    held: &ThrottleView,
+    accounts: &[AccountRecord],
+    now: Timestamp,
+) -> Option<FreeingCommand> {
+    Throttled { held, survey, accounts, now }.frees()
 }
 
 /// A throttle of a queue or a limit key, and what is known about it.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
+use deadpool_postgres::{ClientWrapper, Object, PoolError};
 use tokio::time::timeout;
 use tokio_postgres::types::{FromSqlOwned, ToSql, Type};
 use tokio_postgres::{Row, Statement};
@@ -12,6 +12,7 @@ use tokio_postgres::{Row, Statement};
 use crate::commit_mark::{CommitMark, SET};
 use crate::fault::{Abort, Sql, with_source};
 use crate::param::Param;
+use crate::pools::Pools;
 use crate::session_settings::{BEGIN, SessionSettings, begin_untaught, look, look_untaught};
 
 /// The parameters of a statement.
@@ -90,21 +91,18 @@ pub(crate) enum Prepared {
 }
 
 impl Conn {
-    pub(crate) async fn get(
-        pool: &Pool,
-        session_settings: &Arc<SessionSettings>,
-        names: &Arc<Names>,
-    ) -> Sql<Self> {
-        let object = pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => Abort::unconnected(error),
+    pub(crate) async fn get(pools: &Pools, names: &Arc<Names>) -> Sql<Self> {
+        let place = || pools.connector().place();
+        let object = pools.here()?.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Abort::unconnected(error, &place()),
             PoolError::Timeout(_) => {
-                Abort::Away("no connection was free, or could be opened, in time".to_owned())
+                Abort::Away(format!("{}: no connection was free, or could be opened, in time", place()))
             }
             PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
                 Abort::Away(error.to_string())
             }
         })?;
-        Ok(Self::of(Link::Pooled(object), session_settings, names))
+        Ok(Self::of(Link::Pooled(object), pools.session_settings(), names))
     }
 
     /// Wraps a dedicated connection.

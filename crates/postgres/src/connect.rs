@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -60,6 +61,11 @@ impl Connector {
             bound,
             session_settings: Arc::new(session_settings),
         }
+    }
+
+    /// The hosts and ports, for error messages.
+    pub(crate) fn place(&self) -> String {
+        self.servers.iter().flat_map(hosts_of).collect::<Vec<_>>().join(", ")
     }
 
     /// The session settings of its pools' connections.
@@ -125,11 +131,28 @@ impl Connector {
     }
 
     async fn open(&self, hear: OnNotification) -> Sql<(Client, Drive)> {
-        let late = || Err(Abort::Away(format!("no connection within {} ms", self.bound.as_millis())));
-        let reaching = async { self.reach().await.map_err(Abort::unconnected) };
+        let late = || {
+            let why = format!("{}: no connection within {} ms", self.place(), self.bound.as_millis());
+            Err(Abort::Away(why))
+        };
+        let reaching = async { self.reach().await.map_err(|error| Abort::unconnected(error, &self.place())) };
         let (client, connection) = timeout(self.bound, reaching).await.unwrap_or_else(|_| late())?;
         Ok((client, Box::pin(drive(connection, hear))))
     }
+}
+
+/// The hosts of a server, each with its port.
+fn hosts_of(server: &Config) -> Vec<String> {
+    const USUAL_PORT: u16 = 5432;
+    let ports = server.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(USUAL_PORT);
+    let hosts = server.get_hosts().iter().enumerate();
+    hosts
+        .map(|(at, host)| match host {
+            Host::Tcp(name) => format!("{name}:{}", port(at)),
+            Host::Unix(folder) => format!("{}/.s.PGSQL.{}", folder.display(), port(at)),
+        })
+        .collect()
 }
 
 /// For the pool, which has its own timeout.

@@ -42,8 +42,8 @@ impl From<tokio_postgres::Error> for Abort {
 }
 
 impl Abort {
-    /// Classifies a failure to connect: refused by the server, an untrusted certificate, or unreachable.
-    pub(crate) fn unconnected(error: tokio_postgres::Error) -> Self {
+    /// Classifies a failure to connect: refused by the server, an untrusted certificate, or unreachable at its hosts and ports.
+    pub(crate) fn unconnected(error: tokio_postgres::Error, place: &str) -> Self {
         if error.as_db_error().is_some() {
             return Self::Server(error);
         }
@@ -52,7 +52,7 @@ impl Abort {
                 "the certificate of the PostgreSQL server is not trusted ({why}): sslrootcert must name the root that signed \
                  it, and the URL must use the name in the certificate"
             ))),
-            None => Self::Away(with_source(&error)),
+            None => Self::Away(format!("{place}: {}", with_source(&error))),
         }
     }
 
@@ -158,7 +158,10 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
             "the disk of the PostgreSQL server is full; work continues when there is space again".into()
         }
         ErrorKind::Busy => format!("other transactions have locked the store for too long ({said})"),
-        ErrorKind::ReadOnly => format!("the store is not writable: {said}"),
+        ErrorKind::ReadOnly => match missing_grant(said) {
+            Some(grant) => format!("the store is not writable: {said}; its owner can run: {grant} TO <user>"),
+            None => format!("the store is not writable: {said}"),
+        },
         ErrorKind::Replaced => format!("the tables of the store are gone: {said}"),
         ErrorKind::Damaged => format!("the database is damaged: {said}"),
         ErrorKind::Unavailable => format!("the PostgreSQL server is not available: {said}"),
@@ -174,6 +177,20 @@ fn server_fault(error: &tokio_postgres::Error) -> Error {
         }
     };
     Error::new(kind, sentence)
+}
+
+/// The beginning of the GRANT that is missing. Servers whose messages are not English get none.
+fn missing_grant(said: &str) -> Option<String> {
+    let (what, name) = said.strip_prefix("permission denied for ")?.rsplit_once(' ')?;
+    Some(match what {
+        "database" => format!("GRANT CREATE ON DATABASE {name}"),
+        "schema" => format!("GRANT USAGE ON SCHEMA {name}"),
+        "table" | "relation" => format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name}"),
+        "view" => format!("GRANT SELECT ON {name}"),
+        "sequence" => format!("GRANT USAGE, SELECT ON SEQUENCE {name}"),
+        "function" => format!("GRANT EXECUTE ON FUNCTION {name}"),
+        _ => return None,
+    })
 }
 
 /// Classifies a SQLSTATE code.
@@ -207,5 +224,23 @@ pub(crate) fn readable<T>(read: Sql<T>) -> Sql<Option<T>> {
         Ok(read) => Ok(Some(read)),
         Err(Abort::Foreign(_)) => Ok(None),
         Err(stop) => Err(stop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grant_that_is_missing_is_named() {
+        for (said, grant) in [
+            ("permission denied for database jobs", Some("GRANT CREATE ON DATABASE jobs")),
+            ("permission denied for schema ostler", Some("GRANT USAGE ON SCHEMA ostler")),
+            ("permission denied for table task", Some("GRANT SELECT, INSERT, UPDATE, DELETE ON task")),
+            ("permission denied to set parameter \"x\"", None),
+            ("cannot execute INSERT in a read-only transaction", None),
+        ] {
+            assert_eq!(missing_grant(said).as_deref(), grant, "{said}");
+        }
     }
 }

@@ -58,7 +58,7 @@ pub async fn check(address: &Address) -> Result<Option<Health>, Error> {
 
 async fn look(address: &Address) -> Sql<(Conn, String)> {
     let Options { schema, patience, .. } = address.options(&Options::default());
-    let connector = connector(address, patience).map_err(crate::fault::Abort::Refused)?;
+    let connector = connector(address, patience, None).map_err(crate::fault::Abort::Refused)?;
     let conn = Conn::own(
         connector.client().await?,
         connector.session_settings(),

@@ -24,7 +24,7 @@ use crate::schema::{MIGRATIONS, SINCE, VERSION};
 use crate::session_settings::SessionSettings;
 use crate::tls::certificates;
 use crate::transactor::{Time, Transactor};
-use crate::url::servers;
+use crate::url::{APPLICATION_NAME, servers};
 
 /// The oldest supported server version.
 const OLDEST_SERVER: i32 = 140_000;
@@ -50,6 +50,8 @@ pub struct Options {
     pub patience: Duration,
     /// When the tasks of this node are handed to other nodes, should it die.
     pub failover: Failover,
+    /// What the server shows of the connections in `pg_stat_activity`, unless the URL says it; `None`: "ostler".
+    pub application_name: Option<String>,
     /// Whether notifications of other processes are received.
     pub listening: Listening,
     /// How long a connection may be idle before it is checked: before the next use, and periodically for the listening
@@ -70,6 +72,7 @@ impl Default for Options {
             connections: CONNECTIONS,
             patience: PATIENCE,
             failover: Failover::Known,
+            application_name: None,
             listening: Listening::On,
             check_idle: CHECK_IDLE,
             clock: None,
@@ -98,7 +101,7 @@ pub(crate) async fn open(
     let options = &address.options(options);
     check_schema(&options.schema)?;
     let bound = MAX_CONNECT.min(options.patience);
-    let connector = connector(&address, options.patience)?;
+    let connector = connector(&address, options.patience, options.application_name.as_deref())?;
     let names = Arc::new(Names::new(&options.schema, options.patience));
     let timeouts = Timeouts { wait: Some(options.patience), create: Some(bound), recycle: Some(bound) };
     let bounds = Limits { most: options.connections, timeouts, check_idle: options.check_idle };
@@ -128,11 +131,21 @@ pub(crate) async fn open(
     Ok(Some((transactor, connector)))
 }
 
-/// Creates the connector for an address, with this statement timeout.
-pub(crate) fn connector(address: &Address, patience: Duration) -> Result<Connector, Error> {
+/// Creates the connector for an address, with this statement timeout and application name.
+pub(crate) fn connector(
+    address: &Address,
+    patience: Duration,
+    application_name: Option<&str>,
+) -> Result<Connector, Error> {
     let (url, certificates) = certificates(address.url());
     let bound = MAX_CONNECT.min(patience);
-    Ok(Connector::new(servers(&url)?, certificates.encryption()?, bound, SessionSettings::new(patience)))
+    let mut servers = servers(&url)?;
+    for server in &mut servers {
+        if server.get_application_name() == Some(APPLICATION_NAME) {
+            server.application_name(application_name.unwrap_or(APPLICATION_NAME));
+        }
+    }
+    Ok(Connector::new(servers, certificates.encryption()?, bound, SessionSettings::new(patience)))
 }
 
 pub(crate) fn check_schema(name: &str) -> Result<(), Error> {

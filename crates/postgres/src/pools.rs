@@ -46,6 +46,10 @@ impl Pools {
         Self(Arc::new(SharedPools { connector, limits, by_runtime, silent_at }))
     }
 
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.0.connector
+    }
+
     /// The session settings of their connections.
     pub(crate) fn session_settings(&self) -> &Arc<SessionSettings> {
         self.0.connector.session_settings()

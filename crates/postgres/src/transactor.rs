@@ -71,7 +71,7 @@ pub(crate) struct Transactor {
 impl Transactor {
     /// Takes a connection from the pool.
     pub(crate) async fn conn(&self) -> Sql<Conn> {
-        Conn::get(&self.pools.here()?, self.pools.session_settings(), &self.names).await
+        Conn::get(&self.pools, &self.names).await
     }
 
     /// Executes a verb, and returns once it is on disk.

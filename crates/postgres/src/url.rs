@@ -17,6 +17,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
 const MAX_UNCONFIRMED: Duration = Duration::from_secs(60);
 
+/// The application name of connections, if nothing else is set.
+pub(crate) const APPLICATION_NAME: &str = "ostler";
+
 /// The servers of a URL, in its order: one or more.
 pub(crate) fn servers(url: &str) -> Result<Vec<Config>, Error> {
     let all = config(url)?;
@@ -67,7 +70,7 @@ fn config(url: &str) -> Result<Config, Error> {
         config.ssl_mode(SslMode::Disable);
     }
     if config.get_application_name().is_none() {
-        config.application_name("ostler");
+        config.application_name(APPLICATION_NAME);
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(MAX_REACH);

@@ -23,6 +23,7 @@ mod contract;
 pub mod costs;
 mod error;
 pub mod events;
+mod filter;
 pub mod gates;
 pub mod jobs;
 mod lease;

@@ -132,6 +132,8 @@ pub struct FilterInput {
     pub ended_until: Option<String>,
     /// Held by a node that is dead or overdue.
     pub stale: Option<bool>,
+    /// `false`: without the items of jobs.
+    pub items: Option<bool>,
 }
 
 /// A number or a word, such as a limit or `none`.

@@ -12,6 +12,7 @@
 //! The views are stable: fields may be added, but are never renamed or removed. A field that does not apply is `null`, never left
 //! out. The core crate and the store know nothing of these types.
 
+mod about;
 pub mod account;
 pub mod action;
 pub mod audit;

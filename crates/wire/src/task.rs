@@ -9,6 +9,7 @@ use ostler_core::{
 use ostler_store::views::TaskDetail;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::about::about;
 use crate::dead::PostMortem;
 use crate::event::{ProgressView, UsageView};
 use crate::json::{Json, in_two_parts};
@@ -108,6 +109,9 @@ pub struct Summary {
     /// When it was enqueued.
     pub created_at: TimeView,
     pub key: Option<String>,
+    /// What it is about: its item, its key, or the command or other text in its payload, cut.
+    #[serde(default)]
+    pub about: Option<String>,
     /// When it ended.
     pub finished_at: Option<TimeView>,
     /// Why it was ended, in one word: of failed and cancelled tasks.
@@ -178,6 +182,31 @@ pub struct Detail {
     /// Commands that help it to start, in this order, while it is queued.
     #[serde(default)]
     pub frees: Vec<FreeingCommand>,
+    /// Why it does not start, while it is queued.
+    #[serde(default)]
+    pub obstacles: Vec<ObstacleView>,
+}
+
+/// Why a queued task does not start.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ObstacleView {
+    /// For programs: `no_node`, `queue_unserved`, `kind_unserved`, `kind_new`, `no_worker`, `workers_busy`, or what it waits for.
+    #[serde(deserialize_with = "word::read")]
+    pub code: Word,
+    pub sentence: String,
+    /// The attempt that failed, if the task waits for the next one.
+    pub attempt: Option<u32>,
+    /// A command that removes it, if there is one.
+    pub frees: Option<FreeingCommand>,
+}
+
+impl ObstacleView {
+    /// Whether both are the same reason: times and counts in the sentences may differ.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.code, self.attempt) == (other.code, other.attempt)
+    }
 }
 
 /// A command that helps a waiting task to start.
@@ -327,6 +356,7 @@ impl From<&Task> for Summary {
             run_at,
             created_at: task.created_at.into(),
             key: task.unique_key.clone(),
+            about: about(task),
             finished_at,
             ended_by,
             error: ErrorView::of(task).map(|trouble| ErrorView { details: None, ..trouble }),
@@ -371,6 +401,7 @@ impl Detail {
             cost: task.cost,
             held,
             frees: Vec::new(),
+            obstacles: Vec::new(),
         }
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Args {
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Globals {
-    /// The store, such as sqlite:ostler.db [default: OSTLER_STORE, then ostler.toml here, then your state folder]
+    /// The store, such as sqlite:ostler.db [default: OSTLER_STORE, then ostler.toml here or above, then your state folder]
     #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(crate) store: Option<String>,
     /// A node to ask over HTTP instead of a store, such as http://127.0.0.1:7700 or unix:/path/api.sock [default: OSTLER_SERVER]
@@ -157,6 +157,9 @@ pub(crate) enum Command {
     /// List the workers of all nodes, or those that are gone
     #[command(after_help = "Example: ostler workers --gone")]
     Workers(WorkersArgs),
+    /// Show the store and config in use, nodes, queues, running tasks, and what is wrong
+    #[command(after_help = "Example: ostler status")]
+    Status,
     /// Show counts of tasks and workers, and durations
     #[command(after_help = "Example: ostler stats --queue mail")]
     Stats {
@@ -240,7 +243,7 @@ pub(crate) enum Command {
 /// `ostler up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Up {
-    /// The config file [default: ostler.toml in this folder]
+    /// The config file [default: ostler.toml in this folder or above]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The node's name [default: the name in the config, then the host name]
@@ -290,7 +293,7 @@ pub(crate) struct Config {
     /// Print the default config, with every key explained
     #[arg(long, group = "what")]
     pub(crate) default: bool,
-    /// Check a config file [default: ostler.toml in this folder]
+    /// Check a config file [default: ostler.toml in this folder or above]
     #[arg(long, group = "what", value_name = "FILE", num_args = 0..=1)]
     pub(crate) check: Option<Option<PathBuf>>,
 }
@@ -311,7 +314,7 @@ pub(crate) struct Resize {
 /// `ostler doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// The config file [default: ostler.toml in this folder]
+    /// The config file [default: ostler.toml in this folder or above]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

@@ -8,10 +8,11 @@ use clap::Subcommand;
 use ostler_core::{ErrorClass, Level, Priority, StateName, TaskId, Timestamp, Traceparent};
 use ostler_ops::selection::Selector;
 use ostler_ops::task_name::NamedTask;
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder};
+use ostler_store::views::{Cursor, Field, Filter, ItemFilter, LeaseFilter, ListOrder};
 
 use super::plans::Plans;
 use super::values::{self, TaskName};
+use crate::print::{Format, Looks, Out};
 
 /// The queue in which a unique key is looked up if none is given.
 pub(super) const DEFAULT_QUEUE: &str = "default";
@@ -167,6 +168,7 @@ impl Filters {
             ended_since: self.end.ended_since,
             ended_until: self.end.ended_until,
             lease: if self.stale { LeaseFilter::Stale } else { LeaseFilter::Any },
+            items: ItemFilter::Listed,
             order: ListOrder::NewestFirst,
         }
     }
@@ -175,9 +177,9 @@ impl Filters {
 /// Paging of a list.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PageArgs {
-    /// At most N tasks
-    #[arg(long, value_name = "N", default_value = "100", value_parser = values::limit)]
-    pub(crate) limit: usize,
+    /// At most N tasks [default: 20 on a terminal, otherwise 100]
+    #[arg(long, value_name = "N", value_parser = values::limit)]
+    limit: Option<usize>,
     /// Oldest first, instead of newest first; by the time of the end for --state completed, failed and cancelled
     #[arg(long)]
     pub(crate) oldest: bool,
@@ -186,12 +188,40 @@ pub(crate) struct PageArgs {
     pub(crate) cursor: Option<Cursor>,
 }
 
+impl PageArgs {
+    /// The most tasks on the page.
+    pub(crate) fn most(&self, out: Out) -> usize {
+        self.limit.unwrap_or(match (out.format(), out.looks()) {
+            (Format::People, Looks::Terminal | Looks::Colour) => 20,
+            (Format::People, Looks::Plain) | (Format::Json, _) => 100,
+        })
+    }
+
+    /// The filters with the order of the list.
+    pub(crate) fn ordered(&self, filter: Filter) -> Filter {
+        let order = if self.oldest { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
+        Filter { order, ..filter }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    filters: Filters,
+    /// List the items of jobs too, which are left out unless --queue names their queue
+    #[arg(long)]
+    items: bool,
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+impl List {
+    /// The filter with its order.
+    pub(crate) fn filter(&self) -> Filter {
+        let wanted = self.items || self.filters.queue.is_some();
+        let items = if wanted { ItemFilter::Listed } else { ItemFilter::Hidden };
+        self.page.ordered(Filter { items, ..self.filters.filter() })
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -49,6 +49,6 @@ pub(super) fn released(console: &Console, view: &AccountView, lift: Lift) -> any
 }
 
 pub(super) fn tell(console: &Console, view: &AccountView) -> anyhow::Result<Code> {
-    console.out.answer(view, |_| print::account(view, SystemClock.now()))?;
+    console.out.answer(view, |looks| print::account(view, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }

@@ -16,7 +16,7 @@ pub(super) async fn run(console: &Console, command: BreakerCommand) -> anyhow::R
     request.check(place.bounds(), SystemClock.now())?;
     let store = place.open(IfMissing::Refuse).await?;
     let view = set_breaker(store.as_ref(), &request).await?;
-    console.out.answer(&view, |_| print::breaker(&view, SystemClock.now()))?;
+    console.out.answer(&view, |looks| print::breaker(&view, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

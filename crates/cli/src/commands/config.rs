@@ -6,7 +6,8 @@ use ostler_config::SecretValues;
 
 use super::Console;
 use crate::args;
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config, ConfigError, StoreUrl};
+use crate::config_search::FoundConfig;
 use crate::exit::{Code, refused, say};
 use crate::pool_kinds::POOL_KINDS;
 use crate::print::Format;
@@ -17,7 +18,7 @@ pub(super) fn run(console: &Console, what: args::Config) -> anyhow::Result<Code>
         console.out.text(&config::reference(POOL_KINDS))?;
         return Ok(Code::Done);
     };
-    let file = file.unwrap_or_else(|| CONFIG_FILE.into());
+    let file = file.or_else(|| console.config_file()).unwrap_or_else(|| CONFIG_FILE.into());
     let config = required(&file)?;
     let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
     let schedules: Vec<&str> = config.schedules.iter().map(|plan| plan.name.as_str()).collect();
@@ -55,11 +56,17 @@ pub(super) fn required(path: &Path) -> anyhow::Result<Config> {
     read(path).map_err(|error| refused(Code::BadInput, error.to_string()))
 }
 
-/// The config file of this folder, if it has one. A path that cannot be examined counts as one, so that reading it reports the error.
+/// The config file of this folder, or of the nearest one above it that has one.
 pub(super) fn here() -> Option<PathBuf> {
-    let path = PathBuf::from(CONFIG_FILE);
-    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    (!std::fs::symlink_metadata(&path).is_err_and(missing)).then_some(path)
+    FoundConfig::search().and_then(FoundConfig::file)
+}
+
+/// Goes to the folder of a config that was found above this one, as if the node were started there: the commands of its pools may be
+/// relative. A store that was named relative to this folder stays that one.
+pub(super) fn enter_folder(file: &Path, store: &mut StoreUrl) -> anyhow::Result<()> {
+    let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) else { return Ok(()) };
+    *store = store.clone().beside(&std::env::current_dir()?);
+    Ok(std::env::set_current_dir(folder)?)
 }
 
 fn none_or(list: &str) -> &str {

@@ -17,7 +17,7 @@ use crate::store_location::IfMissing;
 
 pub(super) async fn list(console: &Console, filters: &Filters, part: &PageArgs) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
-    let found = list::page(store.as_ref(), filters, part).await?;
+    let found = list::page(console, store.as_ref(), &part.ordered(filters.filter()), part).await?;
     let letters = match console.out.format() {
         Format::Json => tasks::letters(store.as_ref(), &found).await?,
         Format::People => Vec::new(),

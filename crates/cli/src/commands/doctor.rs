@@ -1,26 +1,29 @@
 //! `ostler doctor`: reports problems, each with advice.
 
 use std::cell::Cell;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ostler_exec::ThreadEnvironment;
 use ostler_process::supervisor::{Contained, Containment};
 use ostler_store::SystemClock;
-use ostler_wire::system::{FindingView, Severity};
+use ostler_wire::system::Severity;
 
 use super::{Console, config};
 use crate::config::{Config, ConfigError, StoreUrl};
 use crate::doctor::{Subject, examine};
 use crate::exit::{Code, refused};
-use crate::print::visible;
+use crate::print;
 use crate::up::start_supervisor;
 
 pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Result<Code> {
     // An invalid config is a finding, and must not prevent others.
-    let config = file.or_else(config::here).map(|path| config::read(&path));
-    let store = store(console, config.as_ref())?;
+    let found = if file.is_none() { console.config_file() } else { None };
+    let config = file.or_else(|| found.clone()).map(|path| config::read(&path));
+    let mut store = store(console, config.as_ref())?;
+    if let (Some(found), Some(store)) = (&found, &mut store) {
+        config::enter_folder(found, store)?;
+    }
     // Only a node has children, and only a config makes a node.
     let containment = match &config {
         Some(Ok(config)) => Some(contained(config.containment).await),
@@ -29,7 +32,7 @@ pub(super) async fn run(console: &Console, file: Option<PathBuf>) -> anyhow::Res
     let threads = Some(ThreadEnvironment::here());
     let findings =
         examine(Subject { store, config, containment, threads, clock: Arc::new(SystemClock) }).await;
-    console.out.answer(&findings, |_| text(&findings))?;
+    console.out.answer(&findings, |looks| print::findings(&findings, looks))?;
     let bad = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })
 }
@@ -58,18 +61,4 @@ async fn contained(containment: Containment) -> Result<Contained, String> {
     let contained = supervisor.containment();
     supervisor.stop().await;
     Ok(contained)
-}
-
-pub(super) fn text(findings: &[FindingView]) -> String {
-    if findings.is_empty() {
-        return "no problems found\n".to_owned();
-    }
-    let mut text = String::new();
-    for finding in findings {
-        let _ = writeln!(text, "{:<7}  {}", finding.severity.name(), visible(&finding.sentence));
-        if !finding.advice.is_empty() {
-            let _ = writeln!(text, "         {}", visible(&finding.advice));
-        }
-    }
-    text
 }

@@ -25,6 +25,7 @@ mod logs;
 mod map;
 mod mcp;
 mod nodes;
+mod obstacles;
 mod open;
 mod payload;
 mod queue;
@@ -38,6 +39,7 @@ mod schedule;
 mod selection;
 mod show;
 mod stats;
+mod status;
 mod submit;
 mod submit_lines;
 mod task_name;
@@ -46,7 +48,10 @@ mod up;
 mod wait;
 mod workers;
 
+use std::cell::OnceCell;
 use std::future::Future;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use ostler::RemoteClient;
 use ostler_ops::overview::JobQueues;
@@ -56,8 +61,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, Command, DeadCommand, Globals, Resume};
 use crate::config::Config;
+use crate::config_search::FoundConfig;
 use crate::demo;
-use crate::exit::{Code, refused};
+use crate::exit::{Code, refused, say, warn};
 use crate::print::{Format, Out};
 use crate::store_location::{STORE_VARIABLE, StoreLocation};
 use crate::up::token_file;
@@ -71,19 +77,19 @@ const SERVER_VARIABLE: &str = "OSTLER_SERVER";
 struct Console {
     globals: Globals,
     out: Out,
+    /// The config that was found, once it was looked for.
+    config: OnceCell<Option<FoundConfig>>,
 }
 
 impl Console {
     fn new(globals: Globals) -> Self {
         let format = if globals.json { Format::Json } else { Format::People };
-        Self { globals, out: Out::new(format) }
+        Self { globals, out: Out::new(format), config: OnceCell::new() }
     }
 
     /// The node to ask, if one is named: by `--server`, or by `OSTLER_SERVER` unless there is a `--store`.
     fn node(&self) -> anyhow::Result<Option<RemoteClient>> {
-        let here = || {
-            std::env::var(SERVER_VARIABLE).ok().filter(|url| !url.is_empty() && self.globals.store.is_none())
-        };
+        let here = || server_here().filter(|_| self.globals.store.is_none());
         let Some(url) = self.globals.server.clone().or_else(here) else { return Ok(None) };
         // Clap does not see that two options exclude each other if one stands before the command and one after it.
         if self.globals.store.is_some() {
@@ -106,9 +112,28 @@ impl Console {
         self.globals.store.is_some() || std::env::var_os(STORE_VARIABLE).is_some_and(|url| !url.is_empty())
     }
 
+    /// The config file of this folder, or of the nearest one above it that has one. One that is not in this folder is said once.
+    fn config_file(&self) -> Option<PathBuf> {
+        let found = self.config.get_or_init(|| {
+            let found = FoundConfig::search();
+            match &found {
+                Some(FoundConfig::Above(file)) if std::io::stderr().is_terminal() => {
+                    say(&format!("using {}", file.display()));
+                }
+                Some(FoundConfig::OfAnotherUser(file)) => warn(&format!(
+                    "{} belongs to another user and is not used; to use its store, name it with --store",
+                    file.display()
+                )),
+                Some(FoundConfig::Above(_) | FoundConfig::Here(_)) | None => {}
+            }
+            found
+        });
+        found.clone().and_then(FoundConfig::file)
+    }
+
     /// The store of this command.
     fn place(&self) -> anyhow::Result<StoreLocation> {
-        self.place_by(|| match config::here() {
+        self.place_by(|| match self.config_file() {
             Some(path) => Ok(Some(config::of_store(&path)?)),
             None => Ok(None),
         })
@@ -121,6 +146,11 @@ impl Console {
     ) -> anyhow::Result<StoreLocation> {
         StoreLocation::find(self.globals.store.as_deref(), &|name| std::env::var_os(name), config)
     }
+}
+
+/// The node that the environment names.
+fn server_here() -> Option<String> {
+    std::env::var(SERVER_VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
 /// Runs a command.
@@ -140,7 +170,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Init => init::run(&console),
         Command::Submit(submit) => block_on(submit::run(&console, submit)),
         Command::Run(run) => block_on(run::run(&console, run)),
-        Command::Ls(list) => block_on(list::run(&console, &list.filters, &list.page)),
+        Command::Ls(list) => block_on(list::run(&console, &list)),
         Command::Show(show) => block_on(show::run(&console, &show.one)),
         Command::Logs(logs) => block_on(logs::run(&console, &logs)),
         Command::Cancel(cancel) => block_on(cancel::run(&console, &cancel.select)),
@@ -161,6 +191,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Code> {
         Command::Job(what) => block_on(job::run(&console, what)),
         Command::Nodes => block_on(nodes::run(&console)),
         Command::Workers(which) => block_on(workers::run(&console, which)),
+        Command::Status => block_on(status::run(&console)),
         Command::Stats { queue, all } => {
             block_on(stats::run(&console, queue, if all { JobQueues::Listed } else { JobQueues::Hidden }))
         }

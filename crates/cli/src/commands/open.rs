@@ -33,7 +33,7 @@ pub(super) fn link_input(wanted: &OpenArgs) -> Value {
 
 pub(super) async fn run(console: &Console, wanted: &OpenArgs) -> anyhow::Result<Code> {
     let place = console.place()?;
-    let api = match config::here() {
+    let api = match console.config_file() {
         Some(path) => config::required(&path)?.api,
         None => Config::default().api,
     };

@@ -2,12 +2,14 @@
 
 use ostler_config::TakesPrompts;
 use ostler_core::TaskId;
+use ostler_ops::obstacle::Candidate;
 use ostler_ops::run::RunRequest;
 use ostler_ops::submit::{self, SubmitAnswer};
 use ostler_store::{Clock as _, SystemClock};
 
 use super::continuation::prompt_of;
-use super::submit::{folder, ids, rejected, wait_for};
+use super::obstacles::tell_at_once;
+use super::submit::{folder, ids, is_new, rejected, wait_for};
 use super::{Console, config};
 use crate::args::RunArgs;
 use crate::config::Config;
@@ -23,7 +25,7 @@ pub(super) async fn run(console: &Console, asked: RunArgs) -> anyhow::Result<Cod
         max_iterations,
         model,
     };
-    let config = config::here().map(|path| config::of_store(&path)).transpose()?;
+    let config = console.config_file().map(|path| config::of_store(&path)).transpose()?;
     let queue = pool_of(config.as_ref(), pool)?;
     let place = console.place()?;
     let request = request.request(&queue, TaskId(ids()?()));
@@ -39,6 +41,9 @@ pub(super) async fn run(console: &Console, asked: RunArgs) -> anyhow::Result<Cod
         return wait_for(console, store.as_ref(), answer.id(), wait_timeout).await;
     }
     console.out.answer(&answer.view(), |_| format!("{}\n", answer.id()))?;
+    if is_new(answer) {
+        tell_at_once(store.as_ref(), &[Candidate::from(&request)]).await;
+    }
     Ok(Code::Done)
 }
 

@@ -38,7 +38,7 @@ async fn list(console: &Console) -> anyhow::Result<Code> {
 async fn show(console: &Console, name: &str) -> anyhow::Result<Code> {
     let store = console.place()?.open(IfMissing::Refuse).await?;
     let detail = schedules::detail(&schedules::find(store.as_ref(), name).await?);
-    console.out.answer(&detail, |_| print::schedule(&detail, SystemClock.now()))?;
+    console.out.answer(&detail, |looks| print::schedule(&detail, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ostler_core::{KeyHold, Overrides, StateName, TaskId, Traceparent};
+use ostler_ops::obstacle::Candidate;
 use ostler_ops::submit::{self, SubmitAnswer, SubmitRequest};
 use ostler_runtime::Ids;
 use ostler_store::calls::NewTask;
@@ -13,6 +14,7 @@ use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::json::Json;
 use ostler_wire::task::Waited;
 
+use super::obstacles::{tell, tell_at_once};
 use super::{Console, payload, submit_lines, task_name};
 use crate::args::{Submit, TaskOptions};
 use crate::exit::{Code, refused, say};
@@ -42,6 +44,9 @@ pub(super) async fn run(console: &Console, submit: Submit) -> anyhow::Result<Cod
     accepted(console, answer)?;
     if !wait {
         console.out.answer(&answer.view(), |_| format!("{id}\n"))?;
+        if is_new(answer) {
+            tell_at_once(store.as_ref(), &[Candidate::from(&request)]).await;
+        }
         return Ok(Code::Done);
     }
     wait_for(console, store.as_ref(), id, wait_timeout).await
@@ -57,7 +62,16 @@ pub(super) async fn wait_for(
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    told(console, &Waited::from(&submit::wait(store, id, timeout).await?))
+    let ended = submit::wait_and_tell(store, id, timeout, &mut |obstacle| tell(obstacle)).await?;
+    told(console, &Waited::from(&ended))
+}
+
+/// Whether a task was enqueued: another one may have ended since.
+pub(super) const fn is_new(answer: SubmitAnswer) -> bool {
+    match answer {
+        SubmitAnswer::Created(_) | SubmitAnswer::Replaced(_) => true,
+        SubmitAnswer::SameId(_) | SubmitAnswer::SameKey(_) | SubmitAnswer::Rejected(_) => false,
+    }
 }
 
 pub(super) fn ids() -> anyhow::Result<Ids> {

@@ -3,20 +3,22 @@
 //! A batch is one call on the store: all its tasks are on disk, or none. A line that is wrong refuses its batch before anything of it
 //! is stored. A run that was interrupted is repeated: lines with an id or a key of their own make no second task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ostler::RemoteClient;
-use ostler_core::TaskId;
+use ostler_core::{Readiness, TaskId};
 use ostler_ops::OpsError;
 use ostler_ops::input::submit_request;
+use ostler_ops::obstacle::{Candidate, CandidateRecord};
 use ostler_ops::submit::{BatchError, SubmitAnswer, SubmitRequest, line_view, submit_batch};
 use ostler_runtime::Ids;
 use ostler_store::{Bounds, Clock as _, MAX_AFTER_IN_CALL, MAX_BATCH, Store, SystemClock};
 use ostler_wire::task::{SubmitResult, SubmittedLine};
 
+use super::obstacles::tell_at_once;
 use super::remote::submit as remote;
 use super::{Console, payload, submit, task_name};
 use crate::args::task_line;
@@ -83,6 +85,7 @@ pub(super) async fn run_on(
             break;
         }
     }
+    total.tell_obstacles(&target).await;
     total.end(console)
 }
 
@@ -198,6 +201,8 @@ async fn enqueue(
 ) -> anyhow::Result<Next> {
     let (lines, requests): (Vec<u64>, Vec<SubmitRequest>) =
         batch.into_iter().map(|NumberedRequest { line, request }| (line, request)).unzip();
+    let lane = |request: &SubmitRequest| (request.task.queue.clone(), request.task.kind.clone());
+    let lanes: Vec<(String, String)> = requests.iter().map(lane).collect();
     let answers = match target {
         Target::Store(store) => stored(store.as_ref(), &lines, requests, total).await?,
         Target::Node(node) => {
@@ -206,7 +211,10 @@ async fn enqueue(
         Target::Place(_) => unreachable!("it is opened before the first batch"),
     };
     let mut next = Next::Continue;
-    for (view, refused) in answers {
+    for ((view, refused), lane) in answers.into_iter().zip(lanes) {
+        if matches!(view.result, SubmitResult::Created | SubmitResult::Replaced) {
+            total.lanes.insert(lane);
+        }
         if view.result == SubmitResult::QueueFull {
             // The next lines would find it full, too.
             next = Next::Stop;
@@ -272,6 +280,8 @@ struct Total {
     refused: usize,
     /// Why the first line was refused.
     code: Option<Code>,
+    /// Queues and kinds of the tasks that were enqueued.
+    lanes: BTreeSet<(String, String)>,
 }
 
 impl Total {
@@ -288,6 +298,18 @@ impl Total {
         let why = sentence(error);
         let all = format!("{why}; nothing of this batch was stored; before it: {}", self.sentence());
         refused(code_of(error), all)
+    }
+
+    /// Looks once at the queues, and says why nothing of them will start.
+    async fn tell_obstacles(&self, target: &Target) {
+        let Target::Store(store) = target else { return };
+        let record = CandidateRecord::New(Readiness::Ready);
+        let lanes = self.lanes.iter().take(MAX_REPORTED);
+        let tasks: Vec<Candidate<'_>> =
+            lanes.map(|(queue, kind)| Candidate { queue, kind, limit_key: None, record }).collect();
+        if !tasks.is_empty() {
+            tell_at_once(store.as_ref(), &tasks).await;
+        }
     }
 
     fn sentence(&self) -> String {

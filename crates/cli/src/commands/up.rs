@@ -24,12 +24,16 @@ pub(super) fn run(console: &Console, up: Up) -> anyhow::Result<Code> {
     if up.commands {
         return command_node::run(console, up);
     }
-    let (file, mut config) = read(up.config)?;
+    let is_found = up.config.is_none();
+    let (file, mut config) = read(console, up.config)?;
     if let Some(listen) = asked(up.listen)? {
         config.api.listen = listen;
     }
     open_log(up.log.unwrap_or(config.log.format), verbosity, config.log.level)?;
-    let place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
+    let mut place = console.place_by(|| Ok(Some(config.clone())))?.with_failover(config.failover);
+    if is_found {
+        config::enter_folder(&file, place.url_mut())?;
+    }
     let config = sandbox::hide(config, place.url())?;
     for warning in config.secret_findings() {
         warn(&format!("{}: {}", file.display(), warning.sentence));
@@ -50,6 +54,7 @@ pub(super) fn serve(
     started: impl FnOnce(&UpNode),
 ) -> anyhow::Result<Code> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let plan = NodePlan { place: plan.place.with_node(&plan.name), ..plan };
     let announce = |plan: &NodePlan, up: &UpNode| {
         started(up);
         announce(console, file, plan, up);
@@ -80,14 +85,14 @@ pub(super) fn open_log(format: LogFormat, verbosity: Verbosity, level: LogLevel)
 }
 
 /// Reads the config. A node without pools is refused: it would do nothing.
-fn read(file: Option<PathBuf>) -> anyhow::Result<(PathBuf, Config)> {
+fn read(console: &Console, file: Option<PathBuf>) -> anyhow::Result<(PathBuf, Config)> {
     let none = || {
         let sentence = format!(
-            "no {CONFIG_FILE} here; use --config FILE, or create one: ostler config --default > {CONFIG_FILE}"
+            "no {CONFIG_FILE} here or in a folder above; use --config FILE, or create one: ostler config --default > {CONFIG_FILE}"
         );
         refused(Code::BadInput, sentence)
     };
-    let file = file.or_else(config::here).ok_or_else(none)?;
+    let file = file.or_else(|| console.config_file()).ok_or_else(none)?;
     let config = config::required(&file)?;
     if config.pools.is_empty() && config.jobs == DetachedJobs::Left {
         let sentence = format!("{}: no pools; a node needs at least one: [pool.NAME]", file.display());

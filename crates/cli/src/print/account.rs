@@ -28,24 +28,27 @@ pub(crate) fn accounts(views: &[AccountView], now: Timestamp, looks: Looks) -> S
                 usage.map_or_else(|| "-".to_owned(), percent),
                 if near { Paint::Bad } else { Paint::Plain },
             ),
-            Cell::painted(view.held.as_ref().map(|held| hold(held, now)).unwrap_or_default(), Paint::Bad),
+            Cell::painted(
+                view.held.as_ref().map(|held| hold(held, now, looks)).unwrap_or_default(),
+                Paint::Bad,
+            ),
         ]);
     }
     table.render(looks)
 }
 
 /// An account in detail.
-pub(crate) fn account(view: &AccountView, now: Timestamp) -> String {
+pub(crate) fn account(view: &AccountView, now: Timestamp, looks: Looks) -> String {
     let queues: Vec<String> = view.queues.iter().map(|queue| visible(queue)).collect();
     let lowered = view.most.filter(|most| view.concurrency != Some(*most));
     let lines = [
         ("account", Some(visible(&view.account))),
         ("queues", Some(if queues.is_empty() { "none".to_owned() } else { queues.join(", ") })),
         ("running", Some(view.running.to_string())),
-        ("held", view.held.as_ref().map(|held| hold(held, now))),
+        ("held", view.held.as_ref().map(|held| hold(held, now, looks))),
         ("concurrency", view.concurrency.map(|most| format!("{most} at once"))),
         ("window", lowered.map(|most| format!("{most} at once, since the provider throttled"))),
-        ("usage", view.usage.as_ref().map(|used| usage(used, now))),
+        ("usage", view.usage.as_ref().map(|used| usage(used, now, looks))),
     ];
     let mut text = String::new();
     for (name, value) in lines.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -54,13 +57,15 @@ pub(crate) fn account(view: &AccountView, now: Timestamp) -> String {
     text
 }
 
-fn hold(held: &AccountHoldView, now: Timestamp) -> String {
-    let end = if held.until.is_none() { " until it is released".to_owned() } else { until(held.until, now) };
+fn hold(held: &AccountHoldView, now: Timestamp, looks: Looks) -> String {
+    let end =
+        if held.until.is_none() { " until it is released".to_owned() } else { until(held.until, now, looks) };
     format!("{}:{end}", visible(&held.reason))
 }
 
-fn usage(usage: &AccountUsageView, now: Timestamp) -> String {
-    let resets = usage.resets_at.map(|_| until(usage.resets_at, now).replacen(" until", ", resets at", 1));
+fn usage(usage: &AccountUsageView, now: Timestamp, looks: Looks) -> String {
+    let resets =
+        usage.resets_at.map(|_| until(usage.resets_at, now, looks).replacen(" until", ", resets at", 1));
     format!("{} of {}{}", percent(usage), visible(&usage.window), resets.unwrap_or_default())
 }
 

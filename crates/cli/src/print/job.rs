@@ -9,7 +9,7 @@ use ostler_wire::job::{JobState, JobView};
 
 use super::Looks;
 use super::table::{Cell, Paint, Table};
-use super::{how_long, visible};
+use super::{how_long, visible, when};
 
 const fn paint(state: JobState) -> Paint {
     match state {
@@ -28,13 +28,13 @@ pub(crate) fn jobs(views: &[JobView], looks: Looks) -> String {
     let mut table = Table::new(&["JOB", "NAME", "STATE", "ITEMS", "DONE", "FAILED", "CREATED", "COMMAND"]);
     for view in views {
         table.row(vec![
-            view.id.as_str().into(),
+            Cell::id(&view.id, looks),
             view.name.as_str().into(),
             Cell::painted(view.state.name(), paint(view.state)),
             view.items.to_string().into(),
             view.tasks.completed.to_string().into(),
             view.tasks.failed.to_string().into(),
-            view.created_at.to_string().into(),
+            when::moment(view.created_at, looks).into(),
             view.command.join(" ").into(),
         ]);
     }
@@ -53,7 +53,7 @@ pub(crate) fn job(view: &JobView, failed: &[FailedItem], looks: Looks) -> String
     if let Some(why) = &view.paused {
         line("paused", why);
     }
-    line("created", &view.created_at.to_string());
+    line("created", &when::moment(view.created_at, looks));
     line("command", &view.command.join(" "));
     line("folder", view.folder.as_deref().unwrap_or("-"));
     line("queue", &view.queue);

@@ -26,15 +26,15 @@ pub(crate) fn queues(views: &[QueueView], now: Timestamp, looks: Looks) -> Strin
             tasks.queued.to_string().into(),
             (tasks.claimed + tasks.running).to_string().into(),
             tasks.failed.to_string().into(),
-            Cell::painted(stands(view, now), Paint::Bad),
+            Cell::painted(stands(view, now, looks), Paint::Bad),
         ]);
     }
     table.render(looks)
 }
 
-fn stands(view: &QueueView, now: Timestamp) -> String {
+fn stands(view: &QueueView, now: Timestamp, looks: Looks) -> String {
     let paused = view.paused.as_ref().map(|reason| format!("paused: {reason}"));
-    let held = view.held.as_ref().map(|held| held_back(held, now));
+    let held = view.held.as_ref().map(|held| held_back(held, now, looks));
     let keys = match view.keys.len() {
         0 => None,
         1 => Some("1 key".to_owned()),
@@ -44,13 +44,13 @@ fn stands(view: &QueueView, now: Timestamp) -> String {
 }
 
 /// The throttle, and when it ends.
-pub(super) fn held_back(held: &ThrottleView, now: Timestamp) -> String {
-    format!("{}{}", held.waits_for, until(held.until, now))
+pub(super) fn held_back(held: &ThrottleView, now: Timestamp, looks: Looks) -> String {
+    format!("{}{}", held.waits_for, until(held.until, now, looks))
 }
 
-pub(super) fn until(moment: Option<TimeView>, now: Timestamp) -> String {
+pub(super) fn until(moment: Option<TimeView>, now: Timestamp, looks: Looks) -> String {
     moment.map_or_else(String::new, |moment| {
-        format!(" until {moment} ({})", when::from(now, moment.timestamp()))
+        format!(" until {} ({})", when::moment(moment, looks), when::from(now, moment.timestamp()))
     })
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
             Some(format!("{} queued, {} claimed, {} running", tasks.queued, tasks.claimed, tasks.running)),
         ),
         ("paused", view.paused.as_deref().map(visible)),
-        ("throttled", view.held.as_ref().map(|held| held_back(held, now))),
+        ("throttled", view.held.as_ref().map(|held| held_back(held, now, looks))),
         ("queue limit", view.queue_limit.map(|limit| format!("at most {limit} waiting tasks"))),
         ("account", view.account.as_deref().map(visible)),
         ("limit key", view.key.as_deref().map(visible)),
@@ -80,7 +80,10 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
         ("rate", rates(&view.rate)),
         ("  per key", rates(&view.key_rate)),
         ("breaker", view.breaker.as_ref().map(rule)),
-        ("  state", view.breaker_state.map(|breaker| breaker_state(breaker.state, breaker.until, now))),
+        (
+            "  state",
+            view.breaker_state.map(|breaker| breaker_state(breaker.state, breaker.until, now, looks)),
+        ),
         ("pool", view.pool.as_deref().map(visible)),
         ("subscribers", subscribers(&view.subscribers)),
     ];
@@ -95,7 +98,7 @@ pub(crate) fn queue(view: &QueueView, now: Timestamp, looks: Looks) -> String {
             table.row(vec![
                 key.key.as_str().into(),
                 key.waits_for.into(),
-                until(key.until, now).trim_start_matches(" until ").into(),
+                until(key.until, now, looks).trim_start_matches(" until ").into(),
                 key.breaker_state.map_or("-", |state| state.state).into(),
             ]);
         }
@@ -133,10 +136,10 @@ fn long(ms: i64) -> String {
     when::long(Duration::from_millis(ms.unsigned_abs()))
 }
 
-fn breaker_state(state: &str, ends: Option<TimeView>, now: Timestamp) -> String {
+fn breaker_state(state: &str, ends: Option<TimeView>, now: Timestamp, looks: Looks) -> String {
     let open = match (state, ends) {
         ("open", None) => " until it is reset".to_owned(),
-        _ => until(ends, now),
+        _ => until(ends, now, looks),
     };
     format!("{state}{open}")
 }
@@ -147,8 +150,9 @@ pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> S
     }
     let mut table = Table::new(&["QUEUE", "KEY", "CALL", "STATE", "RULE"]);
     for view in views {
-        let stands =
-            view.state.map_or_else(|| "per key".to_owned(), |state| breaker_state(state, view.until, now));
+        let stands = view
+            .state
+            .map_or_else(|| "per key".to_owned(), |state| breaker_state(state, view.until, now, looks));
         let paint = if matches!(view.state, Some("closed")) { Paint::Good } else { Paint::Bad };
         table.row(vec![
             view.queue.as_deref().unwrap_or("-").into(),
@@ -166,12 +170,12 @@ pub(crate) fn breakers(views: &[BreakerView], now: Timestamp, looks: Looks) -> S
     table.render(looks)
 }
 
-pub(crate) fn breaker(view: &BreakerView, now: Timestamp) -> String {
+pub(crate) fn breaker(view: &BreakerView, now: Timestamp, looks: Looks) -> String {
     let queue = view.queue.as_deref().unwrap_or_default();
     let whose = match &view.key {
         None => visible(queue),
         Some(key) => format!("{} of {}", visible(key), visible(queue)),
     };
-    let state = breaker_state(view.state.unwrap_or("closed"), view.until, now);
+    let state = breaker_state(view.state.unwrap_or("closed"), view.until, now, looks);
     format!("the breaker of {whose} is {state}\n")
 }

@@ -2,9 +2,11 @@
 
 mod account;
 mod cost;
+mod findings;
 mod job;
 mod limits;
 mod schedule;
+mod status;
 mod system;
 mod table;
 mod task;
@@ -18,9 +20,11 @@ pub(crate) use ostler_core::{visible, visible_json, visible_lines};
 
 pub(crate) use account::{account, accounts};
 pub(crate) use cost::costs;
+pub(crate) use findings::findings;
 pub(crate) use job::{job, jobs};
 pub(crate) use limits::{breaker, breakers, queue, queues};
 pub(crate) use schedule::{schedule, schedules};
+pub(crate) use status::status;
 pub(crate) use system::{gone_workers, nodes, stats, workers};
 pub(crate) use task::{list, show};
 pub(crate) use when::{ago, long as how_long};

@@ -24,7 +24,7 @@ pub(crate) fn schedules(views: &[ScheduleView], now: Timestamp, looks: Looks) ->
             |moment: Option<TimeView>| moment.map_or("-".to_owned(), |at| when::from(now, at.timestamp()));
         table.row(vec![
             view.name.as_str().into(),
-            shown_times(&view.when).into(),
+            shown_times(&view.when, looks).into(),
             view.task.queue.as_str().into(),
             view.task.kind.as_str().into(),
             Cell::painted(view.state, paint),
@@ -36,26 +36,28 @@ pub(crate) fn schedules(views: &[ScheduleView], now: Timestamp, looks: Looks) ->
 }
 
 /// The recurrence as users write it.
-fn shown_times(when: &RecurrenceView) -> String {
-    match (&when.cron, when.every_ms, when.at) {
-        (Some(line), _, _) => format!("{line} {}", when.timezone.as_deref().unwrap_or_default()),
+fn shown_times(recurrence: &RecurrenceView, looks: Looks) -> String {
+    match (&recurrence.cron, recurrence.every_ms, recurrence.at) {
+        (Some(line), _, _) => format!("{line} {}", recurrence.timezone.as_deref().unwrap_or_default()),
         (None, Some(step), _) => {
             format!("every {}", duration::show(Duration::from_millis(step.unsigned_abs())))
         }
-        (None, None, Some(moment)) => format!("at {moment}"),
+        (None, None, Some(moment)) => format!("at {}", when::moment(moment, looks)),
         // Another version may have written it.
         (None, None, None) => "-".to_owned(),
     }
 }
 
-pub(crate) fn schedule(detail: &ScheduleDetail, now: Timestamp) -> String {
+pub(crate) fn schedule(detail: &ScheduleDetail, now: Timestamp, looks: Looks) -> String {
     let (schedule, upcoming) = (&detail.schedule, &detail.upcoming);
-    let at = |moment: TimeView| format!("{moment} ({})", when::from(now, moment.timestamp()));
+    let at = |moment: TimeView| {
+        format!("{} ({})", when::moment(moment, looks), when::from(now, moment.timestamp()))
+    };
     let task = &schedule.task;
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("name", Some(schedule.name.clone())),
         ("state", Some(schedule.state.to_owned())),
-        ("when", Some(shown_times(&schedule.when))),
+        ("when", Some(shown_times(&schedule.when, looks))),
         ("overlap", Some(schedule.overlap.to_owned())),
         ("missed", Some(schedule.missed.to_owned())),
     ];

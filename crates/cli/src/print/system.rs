@@ -9,7 +9,7 @@ use ostler_wire::time::TimeView;
 
 use super::Looks;
 use super::limits::held_back;
-use super::table::{Cell, Paint, Table};
+use super::table::{Cell, Paint, Table, short_id};
 use super::visible;
 use super::when;
 
@@ -20,22 +20,27 @@ pub(crate) fn nodes(views: &[NodeView], now: Timestamp, looks: Looks) -> String 
     let mut table = Table::new(&["NODE", "NAME", "HOST", "PID", "STATE", "UP", "VERSION", "POOLS"]);
     for view in views {
         let paint = if view.state == "alive" { Paint::Good } else { Paint::Bad };
-        let pools = view
-            .pools
-            .iter()
-            .map(|pool| format!("{} {}/{}", pool.name, pool.workers.busy, pool.workers.total));
         table.row(vec![
-            view.id.as_str().into(),
+            Cell::id(&view.id, looks),
             view.name.as_str().into(),
             view.host.as_deref().unwrap_or("-").into(),
             view.pid.to_string().into(),
             Cell::painted(view.state, paint),
             when::long(now.since(view.joined_at.timestamp())).into(),
             view.version.as_str().into(),
-            pools.collect::<Vec<_>>().join(", ").into(),
+            pools(view).into(),
         ]);
     }
     table.render(looks)
+}
+
+/// The pools of a node, each with its busy workers of all that are up.
+pub(super) fn pools(node: &NodeView) -> String {
+    let each = node
+        .pools
+        .iter()
+        .map(|pool| format!("{} {}/{}", visible(&pool.name), pool.workers.busy, pool.workers.total));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn workers(views: &[WorkerView], nodes: &[NodeView], now: Timestamp, looks: Looks) -> String {
@@ -53,7 +58,7 @@ pub(crate) fn workers(views: &[WorkerView], nodes: &[NodeView], now: Timestamp, 
     let since = |moment: TimeView| when::long(now.since(moment.timestamp()));
     for view in views {
         table.row(vec![
-            view.id.as_str().into(),
+            Cell::id(&view.id, looks),
             view.name.as_str().into(),
             name(&view.node).into(),
             view.pool.as_str().into(),
@@ -66,7 +71,7 @@ pub(crate) fn workers(views: &[WorkerView], nodes: &[NodeView], now: Timestamp, 
             view.done.to_string().into(),
             view.failed.to_string().into(),
             match (&view.task, view.tasks) {
-                (Some(task), 0 | 1) => task.clone(),
+                (Some(task), 0 | 1) => short_id(task, looks).to_owned(),
                 (Some(_), many) => format!("{many} tasks"),
                 (None, _) => "-".to_owned(),
             }
@@ -86,13 +91,13 @@ pub(crate) fn gone_workers(views: &[GoneWorkerView], looks: Looks) -> String {
         Table::new(&["WORKER", "NAME", "NODE", "POOL", "PID", "STARTED", "GONE", "END", "DONE", "FAILED"]);
     for view in views {
         table.row(vec![
-            view.id.as_str().into(),
+            Cell::id(&view.id, looks),
             view.name.as_str().into(),
             view.node_name.as_str().into(),
             view.pool.as_str().into(),
             view.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()).into(),
-            view.started_at.to_string().into(),
-            view.gone_at.to_string().into(),
+            when::moment(view.started_at, looks).into(),
+            when::moment(view.gone_at, looks).into(),
             Cell::painted(view.end, if view.end == "closed" { Paint::Plain } else { Paint::Bad }),
             view.done.to_string().into(),
             view.failed.to_string().into(),
@@ -131,7 +136,7 @@ pub(crate) fn stats(stats: &StatsView, paused: &[(String, String)], now: Timesta
     // Pauses are printed above, with their reasons.
     for held in stats.held.iter().filter(|held| held.waits_for != PAUSED) {
         let key = held.key.as_ref().map(|key| format!(", key {}", visible(key))).unwrap_or_default();
-        let _ = writeln!(text, "throttled  {}{key}: {}", visible(&held.queue), held_back(held, now));
+        let _ = writeln!(text, "throttled  {}{key}: {}", visible(&held.queue), held_back(held, now, looks));
     }
     if !stats.kinds.is_empty() {
         let mut table = Table::new(&["KIND", "RUNS", "AVG MS", "P50 MS", "P99 MS"]);

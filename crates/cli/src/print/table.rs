@@ -1,4 +1,4 @@
-//! Text tables with aligned columns, using spaces and no tabs.
+//! Text tables with aligned columns, using spaces and no tabs. On a terminal they fit its width: the widest columns are cut.
 
 use ostler_core::StateName;
 
@@ -7,6 +7,10 @@ use super::visible;
 
 /// The maximum width of the last column on a terminal. Elsewhere nothing is truncated.
 const MAX_LAST: usize = 80;
+/// No column is cut to fewer characters than this, even if the table is then wider than the terminal.
+const MIN_WIDTH: usize = 8;
+/// The characters of an id that a terminal shows: its last ones, by which every command finds it.
+const SHORT_ID: usize = 8;
 const GAP: usize = 2;
 
 /// The colour of a cell, where colours are enabled.
@@ -62,6 +66,22 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// An id: whole for programs, its end for people on a terminal.
+    pub(super) fn id(id: &str, looks: Looks) -> Self {
+        Self::from(short_id(id, looks))
+    }
+}
+
+/// The end of an id on a terminal. The ids of one moment begin alike.
+pub(super) fn short_id(id: &str, looks: Looks) -> &str {
+    let is_id = id.is_ascii() && id.len() > SHORT_ID;
+    match looks {
+        Looks::Terminal | Looks::Colour if is_id => &id[id.len() - SHORT_ID..],
+        Looks::Plain | Looks::Terminal | Looks::Colour => id,
+    }
+}
+
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
         Self::painted(text, Paint::Plain)
@@ -69,7 +89,7 @@ impl<T: AsRef<str>> From<T> for Cell {
 }
 
 /// Rows under a header.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Table {
     rows: Vec<Vec<Cell>>,
 }
@@ -83,18 +103,25 @@ impl Table {
         self.rows.push(cells);
     }
 
-    pub(super) fn render(mut self, looks: Looks) -> String {
+    pub(super) fn render(self, looks: Looks) -> String {
+        let columns = match looks {
+            Looks::Plain => None,
+            Looks::Terminal | Looks::Colour => terminal_columns(),
+        };
+        self.render_within(looks, columns)
+    }
+
+    /// `columns`: the width of the terminal, if it is known.
+    fn render_within(mut self, looks: Looks, columns: Option<usize>) -> String {
         if looks != Looks::Plain {
             for last in self.rows.iter_mut().filter_map(|row| row.last_mut()) {
-                shorten(&mut last.text);
+                shorten(&mut last.text, MAX_LAST);
             }
         }
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        if let Some(columns) = columns {
+            self.fit(columns);
+        }
+        let widths = self.widths();
         let mut text = String::new();
         for row in &self.rows {
             // Spaces are written before the next non-empty cell, so that no line ends with them.
@@ -111,11 +138,44 @@ impl Table {
         }
         text
     }
+
+    /// The width of each column.
+    fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+        };
+        (0..columns).map(width).collect()
+    }
+
+    /// Cuts the widest columns until a row fits.
+    fn fit(&mut self, columns: usize) {
+        let mut widths = self.widths();
+        let gaps = GAP * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > columns {
+            match widths.iter_mut().max_by_key(|width| **width) {
+                Some(widest) if *widest > MIN_WIDTH => *widest -= 1,
+                Some(_) | None => break,
+            }
+        }
+        for row in &mut self.rows {
+            for (cell, width) in row.iter_mut().zip(&widths) {
+                shorten(&mut cell.text, *width);
+            }
+        }
+    }
 }
 
-fn shorten(text: &mut String) {
-    if text.chars().count() > MAX_LAST {
-        *text = text.chars().take(MAX_LAST - 1).chain(['…']).collect();
+/// The width of the terminal on standard output; `None` if it does not say.
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+fn shorten(text: &mut String, most: usize) {
+    if text.chars().count() > most {
+        *text = text.chars().take(most.saturating_sub(1)).chain(['…']).collect();
     }
 }
 
@@ -128,7 +188,32 @@ mod tests {
         table.row(vec!["1".into(), Cell::painted("failed", Paint::Bad), "x".repeat(200).into()]);
         table.row(vec!["größer".into(), "".into(), "\x1b[31mred\nnew".into()]);
         table.row(vec!["2".into(), "queued".into(), "".into()]);
-        table.render(looks)
+        table.render_within(looks, None)
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal_and_the_widest_columns_are_cut() {
+        let mut table = Table::new(&["ID", "ABOUT", "ERROR"]);
+        table.row(vec![
+            Cell::id("01JC8Z0Q4M9T7N3V5X1B2D6F8H", Looks::Terminal),
+            "a".repeat(30).into(),
+            "b".repeat(60).into(),
+        ]);
+        table.row(vec!["2".into(), "short".into(), "".into()]);
+        let text = table.clone().render_within(Looks::Terminal, Some(40));
+        let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().all(|width| *width <= 40) && widths.contains(&40), "{text}");
+        let row = text.lines().nth(1).unwrap_or_default();
+        assert_eq!(row, format!("1B2D6F8H  {}…  {}…", "a".repeat(13), "b".repeat(13)));
+        // Too narrow for every column: nothing is cut below what can be read.
+        let narrow = table.render_within(Looks::Terminal, Some(10));
+        assert!(narrow.contains(&format!("{}…", "a".repeat(7))), "{narrow}");
+    }
+
+    #[test]
+    fn ids_are_whole_for_programs() {
+        let id = "01JC8Z0Q4M9T7N3V5X1B2D6F8H";
+        assert_eq!((short_id(id, Looks::Plain), short_id("7", Looks::Terminal)), (id, "7"));
     }
 
     #[test]

@@ -26,17 +26,17 @@ const MAX_PROMPT_BYTES: usize = 200;
 const MAX_STDOUT_LINE_BYTES: usize = 1_024;
 
 pub(crate) fn list(tasks: &[Summary], now: Timestamp, looks: Looks) -> String {
-    let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "KEY", "ERROR"]);
+    let mut table = Table::new(&["ID", "QUEUE", "KIND", "STATE", "RUNS", "AGE", "ABOUT", "ERROR"]);
     for task in tasks {
         let error = task.error.as_ref().map(|trouble| trouble.message.clone()).unwrap_or_default();
         table.row(vec![
-            task.id.as_str().into(),
+            Cell::id(&task.id, looks),
             task.queue.as_str().into(),
             task.kind.as_str().into(),
             Cell::painted(stands(task, now), paint(task)),
             task.runs.to_string().into(),
             when::long(now.since(task.created_at.timestamp())).into(),
-            task.key.as_deref().unwrap_or("-").into(),
+            task.about.as_deref().or(task.key.as_deref()).unwrap_or("-").into(),
             error.into(),
         ]);
     }
@@ -71,15 +71,21 @@ fn stands(task: &Summary, now: Timestamp) -> String {
 /// A task in detail.
 pub(crate) fn show(view: &Detail, now: Timestamp, looks: Looks) -> String {
     let (task, runs) = (&view.summary, &view.attempts);
-    let at = |moment: TimeView| format!("{moment} ({})", when::from(now, moment.timestamp()));
+    let at = |moment: TimeView| {
+        format!("{} ({})", when::moment(moment, looks), when::from(now, moment.timestamp()))
+    };
     let span = |ms: i64| when::long(Duration::from_millis(ms.unsigned_abs()));
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("id", Some(task.id.clone())),
         ("queue", Some(task.queue.clone())),
         ("kind", Some(task.kind.clone())),
         ("state", Some(paint(task).on(&stands(task, now), looks))),
-        ("throttled", view.held.as_ref().map(|held| held_by(held, now))),
+        ("throttled", view.held.as_ref().map(|held| held_by(held, now, looks))),
     ];
+    // What throttles it is printed above.
+    let held = view.held.as_ref().map(|held| held.waits_for);
+    let obstacles = view.obstacles.iter().filter(|obstacle| Some(obstacle.code) != held);
+    lines.extend(obstacles.map(|obstacle| ("not started", Some(obstacle.sentence.clone()))));
     lines.extend(view.frees.iter().map(|frees| ("to free it", Some(frees.command.clone()))));
     lines.extend([
         ("priority", Some(task.priority.to_string())),
@@ -171,9 +177,9 @@ fn prompt_line(prompt: &str) -> String {
 }
 
 /// What throttles a task: its key or its queue.
-fn held_by(held: &ThrottleView, now: Timestamp) -> String {
+fn held_by(held: &ThrottleView, now: Timestamp, looks: Looks) -> String {
     let whose = if held.key.is_some() { "its limit key" } else { "its queue" };
-    format!("{whose}: {}", held_back(held, now))
+    format!("{whose}: {}", held_back(held, now, looks))
 }
 
 fn error(text: &mut String, trouble: &ErrorView) {
@@ -214,10 +220,10 @@ fn attempts(attempts: &[AttemptView], looks: Looks) -> String {
         let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
         table.row(vec![
             run.number.to_string().into(),
-            run.started_at.to_string().into(),
+            when::moment(run.started_at, looks).into(),
             took.unwrap_or_else(|| "-".to_owned()).into(),
             outcome.into(),
-            run.node.as_str().into(),
+            Cell::id(&run.node, looks),
             message.into(),
         ]);
     }

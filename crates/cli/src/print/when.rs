@@ -1,8 +1,27 @@
-//! Durations and relative times for people.
+//! Durations, times and relative times for people.
 
 use std::time::Duration;
 
 use ostler_core::Timestamp;
+use ostler_wire::time::TimeView;
+
+use super::Looks;
+
+/// A time: on a terminal that of the machine's zone, which is named; elsewhere UTC in the form of JSON, for programs.
+pub(super) fn moment(at: TimeView, looks: Looks) -> String {
+    match looks {
+        Looks::Plain => at.to_string(),
+        Looks::Terminal | Looks::Colour => in_zone(at, &jiff::tz::TimeZone::system()),
+    }
+}
+
+fn in_zone(at: TimeView, zone: &jiff::tz::TimeZone) -> String {
+    match jiff::Timestamp::from_millisecond(at.timestamp().millis()) {
+        Ok(moment) => moment.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
+        // After the last year of the calendar.
+        Err(_) => at.to_string(),
+    }
+}
 
 /// A duration in at most its two largest units.
 pub(crate) fn long(duration: Duration) -> String {
@@ -52,6 +71,16 @@ mod tests {
         }
         assert_eq!(long(Duration::from_millis(250)), "250ms");
         assert_eq!(long(Duration::ZERO), "0ms");
+    }
+
+    #[test]
+    fn a_time_on_a_terminal_is_local_with_its_zone_and_elsewhere_as_in_json() {
+        let at = TimeView::from(Timestamp::from_millis(1_785_553_200_007));
+        let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone");
+        assert_eq!(in_zone(at, &zone), "2026-08-01 05:00:00 CEST");
+        assert_eq!(moment(at, Looks::Plain), "2026-08-01T03:00:00.007Z");
+        let end = TimeView::from(Timestamp::from_millis(i64::MAX));
+        assert_eq!(in_zone(end, &zone), end.to_string());
     }
 
     #[test]

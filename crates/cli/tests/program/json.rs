@@ -21,6 +21,7 @@ const SUMMARY: [&str; 15] = [
     "run_at",
     "created_at",
     "key",
+    "about",
     "finished_at",
     "ended_by",
     "error",
@@ -47,6 +48,7 @@ const DETAIL: [&str; 20] = [
     "cost",
     "held",
     "frees",
+    "obstacles",
 ];
 /// The fields of a dead letter beyond those of every task.
 const LETTER: [&str; 6] = ["reason", "class", "first_failure", "last_failure", "details", "steps"];

@@ -32,7 +32,7 @@ fn each_line_is_a_task_with_the_options_of_submit() {
     );
     let file = place.write("tasks.jsonl", lines);
     let said = place.run(["submit", "--jsonl", file.to_str().expect("UTF-8"), "mail", "send"]);
-    assert_eq!((said.code, said.err.as_str()), (Some(0), "ostler: 3 created\n"), "{said:?}");
+    assert!(said.code == Some(0) && said.err.ends_with("\nostler: 3 created\n"), "{said:?}");
     let ids: Vec<&str> = said.out.lines().collect();
     assert_eq!((ids.len(), ids[1]), (3, ID));
     let first = place.json(["show", ids[0]]);
@@ -83,7 +83,10 @@ fn a_file_with_ids_can_be_submitted_again_and_brings_only_what_is_missing() {
     assert!(said.err.contains("nothing of this batch was stored; before it: 10000 created"), "{}", said.err);
     assert_eq!(place.json(["stats"])["submitted"], 10_000);
     let again = submit(&place, &lines);
-    assert_eq!((again.code, again.err.as_str()), (Some(0), "ostler: 5 created, 10000 existing\n"));
+    assert!(
+        again.code == Some(0) && again.err.ends_with("\nostler: 5 created, 10000 existing\n"),
+        "{again:?}"
+    );
     assert_eq!(again.out.lines().count(), LINES);
     let hands = Hands::join(&place);
     assert_eq!(hands.begin("mail").payload, "0", "tasks are in the order of their lines");

@@ -21,7 +21,7 @@ use ostler_store::node_commands::{NodeCommand, WorkerChoice};
 use ostler_store::outbox::OutboxFilter;
 use ostler_store::paths::PayloadPath;
 use ostler_store::schedules::Activity;
-use ostler_store::views::{Field, Filter, LeaseFilter, ListOrder};
+use ostler_store::views::{Field, Filter, ItemFilter, LeaseFilter, ListOrder};
 
 const DAY_MS: u64 = 86_400_000;
 /// A task number that is never enqueued.
@@ -532,6 +532,7 @@ impl Drawer {
             failed_until: None,
             ended_since: None,
             ended_until: None,
+            items: ItemFilter::Listed,
             order: if self.chance.chance(50) { ListOrder::OldestFirst } else { ListOrder::NewestFirst },
             lease: if self.chance.chance(20) { LeaseFilter::Stale } else { LeaseFilter::Any },
         };

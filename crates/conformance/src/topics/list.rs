@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure, Outcome, StateName, TaskId};
+use ostler_core::{ErrorClass, Failure, JobId, Outcome, StateName, TaskId};
 
 use super::super::picture::list_all;
 use super::super::scene::{Scene, TICK, TTL, failure};
 use super::dependencies::add_after;
 use super::runner::cases;
 use ostler_store::calls::{Prune, QueueChange};
+use ostler_store::jobs::queue_of;
 use ostler_store::unique::Unique;
-use ostler_store::views::{Cursor, Field, Filter, LeaseFilter, ListOrder, Page};
+use ostler_store::views::{Cursor, Field, Filter, ItemFilter, LeaseFilter, ListOrder, Page};
 use ostler_store::{Error, ErrorKind};
 
 cases![
@@ -33,6 +34,7 @@ cases![
     a_queue_or_kind_without_tasks_ends_the_list,
     a_cursor_of_another_list_is_refused,
     a_list_of_stale_leases,
+    items_of_jobs_are_left_out_on_request,
     everything_that_is_given_must_hold,
 ];
 
@@ -252,6 +254,15 @@ async fn a_list_of_stale_leases(s: &Scene) {
     assert_eq!(ids(s, &stale).await, []);
 }
 
+async fn items_of_jobs_are_left_out_on_request(s: &Scene) {
+    let first = s.add().await;
+    let item = s.add_with(|task| task.queue = queue_of(JobId(task.id.0))).await;
+    let last = s.add().await;
+    let hidden = Filter { items: ItemFilter::Hidden, ..Filter::default() };
+    assert_eq!(ids(s, &hidden).await, [last, first]);
+    assert_eq!(ids(s, &Filter::default()).await, [last, item, first]);
+}
+
 /// Three tasks that fail in another order than they came: the last first.
 async fn three_that_end_backwards(s: &Scene) -> Vec<TaskId> {
     let node = s.join().await;
@@ -403,6 +414,7 @@ async fn everything_that_is_given_must_hold(s: &Scene) {
         ended_since: None,
         ended_until: None,
         lease: LeaseFilter::Any,
+        items: ItemFilter::Listed,
         order: ListOrder::NewestFirst,
     };
     assert_eq!(ids(s, &filter).await, [wanted]);

@@ -7,4 +7,4 @@ pub mod facts;
 mod rules;
 
 pub use rules::findings;
-pub(crate) use rules::word;
+pub(crate) use rules::{names, word};

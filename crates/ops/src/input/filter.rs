@@ -1,6 +1,6 @@
 //! Filters for tasks, from JSON or a query.
 
-use ostler_store::views::{Filter, LeaseFilter, ListOrder};
+use ostler_store::views::{Filter, ItemFilter, LeaseFilter, ListOrder};
 use ostler_wire::input::FilterInput;
 use ostler_wire::value;
 
@@ -23,6 +23,7 @@ pub fn filter(input: FilterInput, order: ListOrder) -> Result<Filter, BadField> 
         ended_since: read("ended_since", input.ended_since, value::moment)?,
         ended_until: read("ended_until", input.ended_until, value::moment)?,
         lease: if input.stale == Some(true) { LeaseFilter::Stale } else { LeaseFilter::Any },
+        items: if input.items == Some(false) { ItemFilter::Hidden } else { ItemFilter::Listed },
         order,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_core::Overrides;
 use ostler_store::calls::{Replay, StepsOnReplay};
-use ostler_store::views::{Filter, LeaseFilter, ListOrder};
+use ostler_store::views::{Filter, ItemFilter, LeaseFilter, ListOrder};
 use ostler_wire::action::ActionView;
 use ostler_wire::dead::{Letter, LetterDetail};
 use ostler_wire::event::EventView;
@@ -199,6 +199,7 @@ impl RemoteClient {
             .query("ended_since", input.ended_since)
             .query("ended_until", input.ended_until)
             .query("stale", input.stale)
+            .query("items", input.items)
             .query("oldest", oldest)
             .query("limit", Some(limit))
             .query("cursor", after);
@@ -358,6 +359,10 @@ pub fn filter_input(filter: &Filter) -> FilterInput {
         stale: match filter.lease {
             LeaseFilter::Any => None,
             LeaseFilter::Stale => Some(true),
+        },
+        items: match filter.items {
+            ItemFilter::Listed => None,
+            ItemFilter::Hidden => Some(false),
         },
     }
 }

@@ -77,7 +77,7 @@ impl PostgresTarget {
         let address = Address::parse(url)?;
         let schema = address.options(&Options::default()).schema;
         let names = Arc::new(Names::new(&schema, MAX_STEP));
-        let connector = connector(&address, MAX_STEP)?;
+        let connector = connector(&address, MAX_STEP, None)?;
         let client = connector.client().await.map_err(fault)?;
         let mut conn = Conn::own(client, connector.session_settings(), &names);
         look_at_server(&conn).await.map_err(fault)?;

@@ -53,6 +53,8 @@ pub(super) struct ListQuery {
     ended_since: Option<String>,
     ended_until: Option<String>,
     stale: Option<bool>,
+    /// `false`: without the items of jobs.
+    items: Option<bool>,
     /// From 1 to 1000.
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<u64>,
@@ -77,6 +79,7 @@ impl ListQuery {
             ended_since: self.ended_since.clone(),
             ended_until: self.ended_until.clone(),
             stale: self.stale,
+            items: self.items,
         };
         Ok(filter(input, order)?)
     }

@@ -65,6 +65,7 @@ impl ListConditions {
             failed_until: get("failed_until"),
             ended_since: get("ended_since"),
             ended_until: get("ended_until"),
+            items: None,
             stale: None,
         }
     }

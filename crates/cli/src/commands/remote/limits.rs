@@ -84,7 +84,7 @@ pub(super) async fn breakers(
     };
     let path = ["queues", queue, "breaker", verb];
     let view: BreakerView = node.request(ApiRequest::new(ApiMethod::Post, &path).body(&body)).await?;
-    console.out.answer(&view, |_| print::breaker(&view, SystemClock.now()))?;
+    console.out.answer(&view, |looks| print::breaker(&view, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 

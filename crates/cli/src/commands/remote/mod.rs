@@ -25,7 +25,7 @@ use crate::exit::{Code, refused};
 pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command) -> anyhow::Result<Code> {
     match command {
         Command::Submit(what) => submit::run(console, node, what).await,
-        Command::Ls(list) => tasks::list(console, node, &list.filters, &list.page).await,
+        Command::Ls(list) => tasks::list(console, node, &list).await,
         Command::Show(show) => tasks::show(console, node, &show.one).await,
         Command::Logs(logs) => tasks::logs(console, node, &logs).await,
         Command::Cancel(cancel) => tasks::act(console, node, &cancel.select, &tasks::RemoteAct::Cancel).await,
@@ -45,6 +45,7 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         Command::Job(what) => jobs::run(console, node, what).await,
         Command::Nodes => system::nodes(console, node).await,
         Command::Workers(which) => system::workers(console, node, which.gone).await,
+        Command::Status => system::status(console, node).await,
         Command::Stats { queue, all } => system::stats(console, node, queue, all).await,
         Command::Pause { queue, reason } => system::pause(console, node, &queue, reason).await,
         Command::Resume(Resume { node: Some(name), .. }) => nodes::resume(console, node, &name).await,

@@ -30,7 +30,7 @@ pub(super) async fn run(
         ScheduleCommand::Ls => super::system::schedules(console, node).await,
         ScheduleCommand::Show(named) => {
             let detail: ScheduleDetail = look(node, &["schedules", &named.name]).await?;
-            console.out.answer(&detail, |_| print::schedule(&detail, SystemClock.now()))?;
+            console.out.answer(&detail, |looks| print::schedule(&detail, SystemClock.now(), looks))?;
             Ok(Code::Done)
         }
         ScheduleCommand::Add(add) => {

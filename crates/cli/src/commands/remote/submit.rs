@@ -16,7 +16,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::args::{Continue, Submit, Wait};
-use crate::commands::submit::{accepted, ids, request, told};
+use crate::commands::obstacles::{keep_telling, tell_at_once_by};
+use crate::commands::submit::{accepted, ids, is_new, request, told};
 use crate::commands::wait::{WaitReport, WaitTime};
 use crate::commands::{Console, continuation, payload, submit_lines};
 use crate::exit::{Code, refused, say};
@@ -39,6 +40,9 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) 
     let id = answer.id();
     if !wait {
         console.out.answer(&answer.view(), |_| format!("{id}\n"))?;
+        if is_new(answer) {
+            tell_at_once_by(node, id).await;
+        }
         return Ok(Code::Done);
     }
     if console.out.format() == Format::People {
@@ -49,9 +53,15 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) 
 
 /// The task when it has ended, or the error of a store if that takes too long.
 async fn end_of(node: &RemoteClient, id: TaskId, within: Option<Duration>) -> anyhow::Result<Waited> {
-    let waited = match within {
-        Some(timeout) => node.wait_within(id, timeout).await,
-        None => node.wait(id).await,
+    let ended = async {
+        match within {
+            Some(timeout) => node.wait_within(id, timeout).await,
+            None => node.wait(id).await,
+        }
+    };
+    let waited = tokio::select! {
+        waited = ended => waited,
+        never = keep_telling(node, id) => match never {},
     };
     waited.map_err(|error| {
         if error.kind == RemoteErrorKind::NotFinished {

@@ -1,17 +1,21 @@
 //! Queues, nodes, schedules, accounts, costs and findings of a node.
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient};
+use ostler_core::StateName;
+use ostler_store::views::Filter;
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::account::AccountView;
 use ostler_wire::cost::CostReport;
 use ostler_wire::limits::{BreakerView, QueueView};
+use ostler_wire::overview::StatusView;
 use ostler_wire::schedule::ScheduleView;
 use ostler_wire::system::{GoneWorkerView, Severity};
 use ostler_wire::time::TimeView;
 
 use super::look;
 use crate::args::CostArgs;
-use crate::commands::{Console, doctor};
+use crate::commands::status::MAX_RUNNING;
+use crate::commands::{Console, server_here};
 use crate::exit::Code;
 use crate::print::{self, visible};
 
@@ -109,7 +113,7 @@ pub(super) async fn accounts(console: &Console, node: &RemoteClient) -> anyhow::
 
 pub(super) async fn account(console: &Console, node: &RemoteClient, name: &str) -> anyhow::Result<Code> {
     let view: AccountView = look(node, &["accounts", name]).await?;
-    console.out.answer(&view, |_| print::account(&view, SystemClock.now()))?;
+    console.out.answer(&view, |looks| print::account(&view, SystemClock.now(), looks))?;
     Ok(Code::Done)
 }
 
@@ -126,9 +130,21 @@ pub(super) async fn cost(console: &Console, node: &RemoteClient, args: &CostArgs
     Ok(Code::Done)
 }
 
+pub(super) async fn status(console: &Console, node: &RemoteClient) -> anyhow::Result<Code> {
+    let filter = Filter { state: Some(StateName::Running), ..Filter::default() };
+    let url = console.globals.server.clone().or_else(server_here).unwrap_or_default();
+    let findings = node.doctor().await?;
+    let mut view = StatusView::new(env!("CARGO_PKG_VERSION"), (url, "server"), None, findings);
+    view.nodes = node.nodes().await?;
+    view.queues = all_queues(node, false).await?;
+    view.running = node.list_all(&filter, None, MAX_RUNNING).await?.tasks;
+    console.out.answer(&view, |looks| print::status(&view, SystemClock.now(), looks))?;
+    Ok(Code::Done)
+}
+
 pub(super) async fn doctor(console: &Console, node: &RemoteClient) -> anyhow::Result<Code> {
     let findings = node.doctor().await?;
-    console.out.answer(&findings, |_| doctor::text(&findings))?;
+    console.out.answer(&findings, |looks| print::findings(&findings, looks))?;
     let bad = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })
 }

@@ -13,10 +13,10 @@ use ostler_ops::act::Act;
 use ostler_ops::selection::{MAX_SELECTED, SelectedBy, Selector};
 use ostler_ops::task_name::NamedTask;
 use ostler_ops::{OpsError, Refusal};
-use ostler_store::views::{Filter, ListOrder};
+use ostler_store::views::Filter;
 use ostler_store::{Bounds, Clock as _, MAX_PAGE, SystemClock};
 
-use crate::args::{Amend, Filters, Logs, One, PageArgs, Retry, Select};
+use crate::args::{Amend, Filters, List, Logs, One, PageArgs, Retry, Select};
 use crate::commands::log_lines::{LogLines, SilentTask};
 use crate::commands::selection::{Chosen, report, report_sum};
 use crate::commands::{Console, list as list_command, payload};
@@ -32,19 +32,9 @@ pub(super) fn named(node: &RemoteClient, which: &NamedTask) -> (RemoteClient, St
     }
 }
 
-fn page_filter(filters: &Filters, part: &PageArgs) -> Filter {
-    let order = if part.oldest { ListOrder::OldestFirst } else { ListOrder::NewestFirst };
-    Filter { order, ..filters.filter() }
-}
-
-pub(super) async fn list(
-    console: &Console,
-    node: &RemoteClient,
-    filters: &Filters,
-    part: &PageArgs,
-) -> anyhow::Result<Code> {
-    let filter = page_filter(filters, part);
-    let (tasks, cursor) = pages(part, async |cursor, limit| {
+pub(super) async fn list(console: &Console, node: &RemoteClient, list: &List) -> anyhow::Result<Code> {
+    let filter = list.filter();
+    let (tasks, cursor) = pages(console, &list.page, async |cursor, limit| {
         node.list_all(&filter, cursor, limit).await.map(|page: TasksPage| (page.tasks, page.cursor))
     })
     .await?;
@@ -53,15 +43,17 @@ pub(super) async fn list(
 
 /// Reads pages until there are as many rows as are wanted, and returns where the list goes on.
 async fn pages<T>(
+    console: &Console,
     part: &PageArgs,
     page: impl AsyncFn(Option<&str>, usize) -> Result<(Vec<T>, Option<String>), RemoteError>,
 ) -> Result<(Vec<T>, Option<String>), RemoteError> {
     let (mut rows, mut cursor) = (Vec::new(), part.cursor.map(|cursor| cursor.to_string()));
+    let most = part.most(console.out);
     loop {
-        let (more, next) = page(cursor.as_deref(), (part.limit - rows.len()).min(MAX_PAGE)).await?;
+        let (more, next) = page(cursor.as_deref(), (most - rows.len()).min(MAX_PAGE)).await?;
         rows.extend(more);
         cursor = next;
-        if cursor.is_none() || rows.len() >= part.limit {
+        if cursor.is_none() || rows.len() >= most {
             return Ok((rows, cursor));
         }
     }
@@ -74,8 +66,8 @@ pub(super) async fn dead_list(
     part: &PageArgs,
 ) -> anyhow::Result<Code> {
     // All of them have failed, and the API takes no state here.
-    let filter = Filter { state: None, ..page_filter(filters, part) };
-    let (letters, cursor) = pages(part, async |cursor, limit| {
+    let filter = part.ordered(Filter { state: None, ..filters.filter() });
+    let (letters, cursor) = pages(console, part, async |cursor, limit| {
         node.dead_letters(&filter, cursor, limit).await.map(|page: LettersPage| (page.letters, page.cursor))
     })
     .await?;

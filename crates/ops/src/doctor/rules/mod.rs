@@ -78,7 +78,7 @@ fn tasks(count: u64, one: &str, many: &str) -> String {
 }
 
 /// The first few names, and the number of the others.
-fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<String> = all.map(|name| format!("\"{}\"", visible(name))).collect();
     let shown = all[..all.len().min(MAX_NAMED)].join(", ");
     if all.len() > MAX_NAMED { format!("{shown} and {} more", all.len() - MAX_NAMED) } else { shown }

@@ -11,10 +11,8 @@ use ostler_store::views::{Liveness, QueueRecord};
 use super::{Finding, about, jobs, tasks, word};
 use crate::doctor::facts::{Sample, StoreFacts};
 use crate::jobs::pilot::PAUSED as PILOT_WAITS;
-use crate::published;
+use crate::published::ServedQueues;
 
-/// A node that started more recently than this may not have reported its workers yet.
-const JUST_UP: Duration = Duration::from_secs(10);
 /// A ready task that waits longer than this beside an idle worker is not being claimed.
 const LONG_WAIT: Duration = Duration::from_secs(300);
 /// The fill level in percent from which a queue is nearly full.
@@ -100,15 +98,10 @@ fn limit(seen: &StoreFacts, queue: &QueueRecord) -> Option<Finding> {
 
 /// The queues that nodes serve; `None` if no node is up, or one has just started and not reported yet.
 pub(super) fn served(seen: &StoreFacts, now: Timestamp) -> Option<BTreeSet<String>> {
-    let alive = || seen.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);
-    let just_up = alive().any(|node| now.since(node.joined_at) < JUST_UP);
-    if alive().next().is_none() || just_up {
-        return None;
+    match ServedQueues::of(&seen.survey, now) {
+        ServedQueues::Known(queues) => Some(queues),
+        ServedQueues::NoNode | ServedQueues::Unknown => None,
     }
-    let workers = seen.survey.workers.iter();
-    let of_the_living = workers.filter(|record| alive().any(|node| node.session == record.session));
-    let with_workers = of_the_living.map(|record| record.worker.pool.clone());
-    Some(with_workers.chain(alive().flat_map(published::queues)).collect())
 }
 
 /// Queues with tasks that no running node serves. Without any node, that is reported once and not for each queue.
