@@ -57,6 +57,7 @@ mod mcp;
 mod moving;
 mod obstacles;
 mod ostler;
+mod parallel;
 mod pipes;
 mod plans;
 mod pool_jobs;
