@@ -199,7 +199,14 @@ pub(crate) enum JobCommand {
     },
     /// Cancel the unfinished items of a job
     #[command(after_help = "Example: ostler job cancel gzip")]
-    Cancel(JobName),
+    Cancel {
+        /// The job
+        #[command(flatten)]
+        job: JobName,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// Retry the failed items of a job
     #[command(after_help = "Example: ostler job retry-failed gzip")]
     RetryFailed {

@@ -9,6 +9,7 @@ use ostler_store::Store;
 use ostler_store::calls::StepsOnReplay;
 use ostler_wire::job::{JobAction, JobActionView, JobState, JobView};
 
+use super::selection::{Asks, declined_job};
 use super::{Console, leftovers};
 use crate::args::JobCommand;
 use crate::exit::{Code, refused, say};
@@ -59,7 +60,14 @@ pub(super) async fn run(console: &Console, what: JobCommand) -> anyhow::Result<C
         JobCommand::Set { job: name, concurrency } => {
             done(console, &manage::set_concurrency(store, &name.job, concurrency).await?)?;
         }
-        JobCommand::Cancel(name) => done(console, &manage::cancel(store, &name.job).await?)?,
+        JobCommand::Cancel { job: name, yes } => {
+            let record = jobs::find(store, &name.job).await?;
+            let view = jobs::view(&record);
+            if let Some(code) = declined_cancel(&view, if yes { Asks::Nothing } else { Asks::First }).await? {
+                return Ok(code);
+            }
+            done(console, &manage::cancel(store, &view.id).await?)?;
+        }
         JobCommand::RetryFailed { job: name, from_scratch } => {
             let steps = if from_scratch { StepsOnReplay::Drop } else { StepsOnReplay::Keep };
             let answer = manage::retry_failed(store, &name.job, steps).await?;
@@ -128,6 +136,12 @@ pub(super) fn ended_as(console: &Console, view: &JobView) -> anyhow::Result<Code
         )
     })?;
     Ok(if view.state == JobState::Completed { Code::Done } else { Code::WorkFailed })
+}
+
+/// Asks before many items of a job are cancelled. Returns how the command ends if the user declines.
+pub(super) async fn declined_cancel(job: &JobView, asks: Asks) -> anyhow::Result<Option<Code>> {
+    let open = job.tasks.queued + job.tasks.claimed + job.tasks.running;
+    declined_job("cancel", job, open, asks).await
 }
 
 /// Tells the user who would run the remaining items of a job, if no process is running it.

@@ -7,13 +7,17 @@ use async_trait::async_trait;
 use ostler_core::StateName;
 use ostler_ops::act::{Act, Acted, Approval, Operator, act};
 use ostler_ops::selection::{SelectedBy, Selector};
-use ostler_store::Store;
+use ostler_store::{Clock as _, Store, SystemClock};
 use ostler_wire::action::{ActionResult, ActionView, BulkProgress, BulkState};
+use ostler_wire::job::JobView;
 
 use super::{Console, task_name};
 use crate::args::Select;
 use crate::exit::{Code, refused, say};
-use crate::print::Format;
+use crate::print::{Format, ago, visible};
+
+/// More tasks of a job than these are not cancelled without a question.
+const MANY: u64 = 100;
 
 /// Tasks that a command line selects.
 pub(super) struct Chosen {
@@ -23,7 +27,7 @@ pub(super) struct Chosen {
 }
 
 #[derive(Clone, Copy)]
-enum Asks {
+pub(super) enum Asks {
     First,
     Nothing,
 }
@@ -100,9 +104,38 @@ const fn verb(act: &Act<'_>) -> &'static str {
 }
 
 fn cannot_ask(verb: &str) -> anyhow::Error {
-    let sentence =
-        format!("not a terminal, so there is no way to ask; add --yes to {verb} all matching tasks");
-    refused(Code::BadInput, sentence)
+    unasked(&format!("{verb} all matching tasks"))
+}
+
+fn unasked(what: &str) -> anyhow::Error {
+    refused(Code::BadInput, format!("not a terminal, so I cannot ask; add --yes to {what}"))
+}
+
+/// Asks before an action on this many tasks of a job, if they are many. Returns how the command ends if the user declines.
+pub(super) async fn declined_job(
+    verb: &'static str,
+    job: &JobView,
+    tasks: u64,
+    asks: Asks,
+) -> anyhow::Result<Option<Code>> {
+    match asks {
+        Asks::First if tasks > MANY => {}
+        Asks::First | Asks::Nothing => return Ok(None),
+    }
+    let tasks = count(usize::try_from(tasks).unwrap_or(usize::MAX));
+    let what = format!("{verb} {tasks} of job {} ({})", visible(&job.name), job.id);
+    if !can_ask() {
+        return Err(unasked(&what));
+    }
+    let created = ago(SystemClock.now(), job.created_at.timestamp());
+    let asked = tokio::task::spawn_blocking(move || ask(&format!("{what}, created {created}?"))).await;
+    Ok(match asked?? {
+        Approval::GoOn => None,
+        Approval::Stop => {
+            say("nothing was done");
+            Some(Code::Done)
+        }
+    })
 }
 
 fn can_ask() -> bool {

@@ -6,7 +6,7 @@ use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use serde_json::Value;
 
 use crate::map::{jobs, sorted, times};
-use crate::ostler::{Place, Running};
+use crate::ostler::{Place, Running, Terminal};
 use crate::up::appears;
 
 #[test]
@@ -116,6 +116,32 @@ fn a_job_is_paused_resumed_and_cancelled_while_it_runs() {
     let job = place.json(["job", "show", "slow"]);
     assert_eq!((&job["state"], &job["tasks"]["completed"]), (&"cancelled".into(), &1.into()));
     assert_eq!(sorted(&place.done(["job", "export", "slow"])).len(), 3);
+}
+
+#[test]
+fn many_items_are_cancelled_only_after_a_question() {
+    let place = Place::new();
+    let items: Vec<String> = (1..=101).map(|item| item.to_string()).collect();
+    let words = ["map", "--detach", "echo", ":::"].into_iter().chain(items.iter().map(String::as_str));
+    let id = place.done(words).trim().to_owned();
+    let sentence =
+        format!("not a terminal, so I cannot ask; add --yes to cancel 101 tasks of job echo ({id})");
+    place.refused(["job", "cancel", "echo"], 2, &sentence);
+    for (answer, state) in [("n", "unfinished"), ("y", "cancelled")] {
+        let mut terminal = Terminal::open();
+        terminal.type_line(answer);
+        let mut command = place.command(["job", "cancel", "echo"]);
+        command.stdin(terminal.end()).stdout(terminal.end()).stderr(terminal.end());
+        let mut child = command.spawn().expect("it starts");
+        drop(command);
+        let written = terminal.screen();
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{written}");
+        assert!(written.contains(&format!("cancel 101 tasks of job echo ({id}), created ")), "{written}");
+        assert_eq!(jobs(&place)[0]["state"], state, "{written}");
+    }
+    let words = ["map", "--detach", "echo", "-", ":::"].into_iter().chain(items.iter().map(String::as_str));
+    place.done(words);
+    assert!(place.done(["job", "cancel", "--yes", "echo"]).starts_with("cancelled: 101 tasks of "));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::args::JobCommand;
 use crate::commands::Console;
-use crate::commands::job::{done, ended_as, not_ended};
+use crate::commands::job::{declined_cancel, done, ended_as, not_ended};
+use crate::commands::selection::Asks;
 use crate::exit::{Code, refused};
 use crate::map::plan;
 use crate::map::results::{Form, print_views};
@@ -56,7 +57,13 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, what: JobCommand
         }
         JobCommand::Approve(name) => done(console, &node.job(&name.job).approve().await?)?,
         JobCommand::Reject(name) => done(console, &node.job(&name.job).reject().await?)?,
-        JobCommand::Cancel(name) => done(console, &node.job(&name.job).cancel().await?)?,
+        JobCommand::Cancel { job: name, yes } => {
+            let view = node.job(&name.job).show().await?;
+            if let Some(code) = declined_cancel(&view, if yes { Asks::Nothing } else { Asks::First }).await? {
+                return Ok(code);
+            }
+            done(console, &node.job(&view.id).cancel().await?)?;
+        }
         JobCommand::RetryFailed { job: name, from_scratch } => {
             let request = change(&name.job, "retry-failed").body(&json!({ "from_scratch": from_scratch }));
             done(console, &node.request(request).await?)?;
