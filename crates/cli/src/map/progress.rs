@@ -163,15 +163,17 @@ fn columns() -> usize {
 
 /// The progress in one line that leaves the last column free: some terminals wrap as soon as that is filled.
 fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, columns: usize) -> String {
-    let rate = done.saturating_sub(before) as f64 / took.as_secs_f64().max(0.001);
-    let mut text = format!("{done}/{items}");
+    let mut text = format!("{}% {done}/{items}", percent(done, items));
     if counts.failed > 0 {
         text.push_str(&format!(" {}", failed(counts)));
     }
-    if rate > 0.0 {
-        let left = Duration::from_secs_f64((items.saturating_sub(done) as f64 / rate).min(MAX_SHOWN_SECONDS));
-        text.push_str(&format!(" {rate:.1}/s, {} left", how_long(left)));
+    if let Some(pace) = Pace::of(done.saturating_sub(before), items.saturating_sub(done), took) {
+        text.push_str(&format!(" {:.1}/s,", pace.rate));
+        if let Some(left) = pace.left {
+            text.push_str(&format!(" {} left,", how_long(left)));
+        }
     }
+    text.push_str(&format!(" {}", how_long(whole_seconds(took))));
     let room = columns.saturating_sub(1);
     let width = room.saturating_sub(text.len() + 1).min(BAR_COLUMNS);
     if width < LEAST_BAR_COLUMNS {
@@ -182,19 +184,48 @@ fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, col
     format!("{}{} {text}", "█".repeat(full), "░".repeat(width - full))
 }
 
+/// How fast items end, once some have ended.
+struct Pace {
+    /// Items per second.
+    rate: f64,
+    /// The estimated time for the others; `None`: there are none.
+    left: Option<Duration>,
+}
+
+impl Pace {
+    fn of(ended: u64, open: u64, took: Duration) -> Option<Self> {
+        let rate = ended as f64 / took.as_secs_f64().max(0.001);
+        let left = Duration::from_secs_f64((open as f64 / rate).min(MAX_SHOWN_SECONDS));
+        (ended > 0).then_some(Self { rate, left: (open > 0).then_some(left) })
+    }
+}
+
+/// Rounded down: 100 means all.
+fn percent(done: u64, items: u64) -> u64 {
+    done.saturating_mul(100) / items.max(1)
+}
+
+const fn whole_seconds(took: Duration) -> Duration {
+    Duration::from_secs(took.as_secs())
+}
+
 fn failed(counts: &Counts) -> String {
     if counts.failed == 0 { String::new() } else { format!("({} failed)", counts.failed) }
 }
 
 fn plain(done: u64, before: u64, items: u64, counts: &Counts, took: Duration) -> String {
-    let rate = done.saturating_sub(before) as f64 / took.as_secs_f64().max(0.001);
-    let left = if rate > 0.0 {
-        let seconds = (items.saturating_sub(done)) as f64 / rate;
-        format!(", about {seconds:.0} s left")
-    } else {
-        String::new()
-    };
-    format!("{done} of {items} done {}({rate:.1}/s{left})", spaced(&failed(counts)))
+    let pace = Pace::of(done.saturating_sub(before), items.saturating_sub(done), took);
+    let pace = pace.map(|Pace { rate, left }| {
+        let left = left.map(|left| format!(", about {} left", how_long(left))).unwrap_or_default();
+        format!(", {rate:.1}/s{left}")
+    });
+    format!(
+        "{done} of {items} done, {}% {}({}{})",
+        percent(done, items),
+        spaced(&failed(counts)),
+        how_long(whole_seconds(took)),
+        pace.unwrap_or_default()
+    )
 }
 
 fn spaced(text: &str) -> String {
@@ -256,20 +287,25 @@ mod tests {
         let counts = Counts { completed: 30, failed: 2, ..Counts::default() };
         let at = |columns| line(32, 12, 52, &counts, Duration::from_secs(10), columns);
         let wide = at(200);
-        assert_eq!(wide, format!("{}{} 32/52 (2 failed) 2.0/s, 10s left", "█".repeat(18), "░".repeat(12)));
+        assert_eq!(
+            wide,
+            format!("{}{} 61% 32/52 (2 failed) 2.0/s, 10s left, 10s", "█".repeat(18), "░".repeat(12))
+        );
         for columns in 0..100 {
             assert!(at(columns).chars().count() < columns.max(1), "{columns}: {}", at(columns));
         }
-        assert_eq!(at(36), "32/52 (2 failed) 2.0/s, 10s left", "no room for a bar");
-        let none = line(0, 0, 52, &Counts::default(), Duration::from_secs(1), 50);
-        assert_eq!(none, format!("{} 0/52", "░".repeat(30)), "nothing is known of how fast it will be");
+        assert_eq!(at(45), "61% 32/52 (2 failed) 2.0/s, 10s left, 10s", "no room for a bar");
+        let none = line(0, 0, 52, &Counts::default(), Duration::from_millis(1_500), 50);
+        assert_eq!(none, format!("{} 0% 0/52 1s", "░".repeat(30)), "nothing is known of how fast it will be");
+        let all = line(52, 0, 52, &Counts::default(), Duration::from_secs(4), 70);
+        assert_eq!(all, format!("{} 100% 52/52 13.0/s, 4s", "█".repeat(30)));
     }
 
     #[test]
     fn a_line_says_how_fast_and_how_long_still() {
         let counts = Counts { completed: 30, failed: 2, ..Counts::default() };
         let line = plain(32, 12, 52, &counts, Duration::from_secs(10));
-        assert_eq!(line, "32 of 52 done (2 failed) (2.0/s, about 10 s left)");
-        assert_eq!(plain(0, 0, 5, &Counts::default(), Duration::ZERO), "0 of 5 done (0.0/s)");
+        assert_eq!(line, "32 of 52 done, 61% (2 failed) (10s, 2.0/s, about 10s left)");
+        assert_eq!(plain(0, 0, 5, &Counts::default(), Duration::from_secs(11)), "0 of 5 done, 0% (11s)");
     }
 }

@@ -280,7 +280,9 @@ impl Mapping<'_> {
                 let running = node.running();
                 if running > 0 && !self.map.quiet {
                     let items = if running == 1 { "item" } else { "items" };
-                    say(&format!("stopping {running} {items}; interrupt again to stop at once"));
+                    say(&format!(
+                        "stopping: waiting for {running} running {items}; Ctrl-C again to stop now"
+                    ));
                 }
             }
             MapEnd::Done

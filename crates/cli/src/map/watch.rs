@@ -22,6 +22,9 @@ use crate::store_location::refusal;
 /// The minimum interval between two looks at the progress.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// The interval at which a bar is drawn again though nothing has changed.
+const BAR_LOOK: Duration = Duration::from_secs(1);
+
 /// Why the job has stopped.
 pub(super) enum MapEnd {
     /// All items have finished.
@@ -66,6 +69,7 @@ impl Watch<'_> {
         let mut said_paused = false;
         let mut troubles = Vec::new();
         let mut looks = tokio::time::interval(table::LOOK);
+        let mut clock = tokio::time::interval(BAR_LOOK);
         let mut kind_looks = tokio::time::interval(unserved::LOOK);
         loop {
             tokio::select! {
@@ -77,6 +81,8 @@ impl Watch<'_> {
                 Ok(()) = state.changed() => {}
                 _ = changes.wait() => {}
                 _ = looks.tick(), if self.table.is_some() => {}
+                // The time that has passed is shown, too.
+                _ = clock.tick(), if progress.is_bar() => {}
                 _ = kind_looks.tick(), if self.kinds.is_some() => {}
             }
             let found = self.node.troubles();

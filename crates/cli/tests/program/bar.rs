@@ -83,6 +83,17 @@ fn outputs_that_do_not_end_their_line_and_the_bar_keep_apart_on_a_narrow_screen(
     assert!(rows.last().is_some_and(|row| row.contains("3 completed")), "{rows:?}");
 }
 
+#[test]
+fn the_bar_has_the_percentage_and_the_time_though_nothing_has_ended() {
+    let place = Place::new();
+    let terminal = Terminal::open();
+    let script = "until test -e go; do sleep 0.05; done; : {}";
+    let mut child = started(&place, &terminal, 80, &["-j1", script, ":::", "a"]);
+    let go = place.folder().join("go");
+    let written = terminal.screen_and(" 0% 0/1 1s", || std::fs::write(go, "").expect("a file"));
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{written}");
+}
+
 /// Says what it does, and waits for the file "go", which the test writes when that is on the screen.
 const WORKER: &str = r#"
 import os, time
@@ -196,6 +207,10 @@ fn an_interrupt_leaves_no_bar_behind() {
     let stubborn = interrupted("trap '' TERM; echo > begun; while :; do sleep 0.1; done #", Interrupts::Many);
     for rows in [patient, stubborn] {
         assert!(!rows.iter().any(|row| is_bar(row)), "nothing of the bar is left: {rows:?}");
-        assert!(rows.iter().any(|row| row.contains("stopping 1 item; interrupt again")), "{rows:?}");
+        assert!(
+            rows.iter()
+                .any(|row| row.contains("stopping: waiting for 1 running item; Ctrl-C again to stop now")),
+            "{rows:?}"
+        );
     }
 }
