@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ostler_core::Cost;
+use regex::bytes::Regex;
 
 use super::cost::money;
 use super::values;
@@ -22,7 +23,7 @@ const MAX_PILOT: u64 = 1_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Map {
     /// Run up to N items at once [default: number of cores]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(short, long, visible_short_alias = 'P', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) jobs: Option<u16>,
     /// Name of the job [default: the name of the program]
     #[arg(long, value_name = "N", value_parser = values::job)]
@@ -33,6 +34,12 @@ pub(crate) struct Map {
     /// Kill an item that takes longer than this
     #[arg(long, value_name = "D", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Start items at least this far apart
+    #[arg(long, value_name = "D", value_parser = values::duration, conflicts_with_all = ["pool", "agent"])]
+    pub(crate) delay: Option<Duration>,
+    /// The shell for a command of one string: bash, dash, ksh, zsh or a path [default: sh]
+    #[arg(long, value_name = "SHELL", value_parser = values::posix_shell, conflicts_with_all = ["pool", "agent"])]
+    pub(crate) shell: Option<String>,
     /// Stop at the first failure: short for --halt now,fail=1
     #[arg(long, conflicts_with = "halt")]
     pub(crate) fail_fast: bool,
@@ -42,7 +49,10 @@ pub(crate) struct Map {
     /// Print outputs in the order of the items
     #[arg(short, long)]
     pub(crate) keep_order: bool,
-    /// Write results to a file (.jsonl or .csv), or each output to a file in a folder
+    /// Begin each line of output with its item and a tab
+    #[arg(long)]
+    pub(crate) tag: bool,
+    /// Write results to a file (.jsonl or .csv), or each output to a file in a folder, named after its item
     #[arg(long, value_name = "PATH")]
     pub(crate) results: Option<PathBuf>,
     /// Only print the commands, or what would be sent
@@ -55,7 +65,7 @@ pub(crate) struct Map {
     #[arg(long)]
     pub(crate) once: bool,
     /// Leave the work to a running node, and print the job's id
-    #[arg(long, conflicts_with_all = ["keep_order", "results", "halt", "fail_fast"])]
+    #[arg(long, conflicts_with_all = ["keep_order", "tag", "results", "halt", "fail_fast"])]
     pub(crate) detach: bool,
     /// Print no progress and no summary
     #[arg(short, long)]
@@ -109,9 +119,20 @@ pub(crate) struct Map {
     /// What an item is expected to cost, until that is known
     #[arg(long, value_name = "USD", help_heading = WORK, requires = "max_cost", value_parser = money)]
     pub(crate) reserve: Option<Cost>,
-    /// Items on standard input are separated by NUL, as written by find -print0
+    /// A file with an item in each line, as after ::::; - is standard input. Several are combined, as several ::: are
+    #[arg(short = 'a', long, value_name = "FILE", help_heading = ITEMS, conflicts_with_all = ["files", "csv", "jsonl", "items_from"])]
+    pub(crate) arg_file: Vec<PathBuf>,
+    /// Items on standard input and in files are separated by NUL, as written by find -print0
     #[arg(short = '0', long, help_heading = ITEMS, group = "source")]
     pub(crate) null: bool,
+    /// Split each item into columns {1}, {2}, …, at this character or regular expression
+    #[arg(long, value_name = "REGEX", help_heading = ITEMS, value_parser = values::column_separator,
+          conflicts_with_all = ["csv", "jsonl", "max_args", "pool", "agent"])]
+    pub(crate) colsep: Option<Regex>,
+    /// Pass up to N items to each run, as {1}, {2}, …; {} is all of them
+    #[arg(short = 'n', long, value_name = "N", help_heading = ITEMS, value_parser = clap::value_parser!(u16).range(1..),
+          conflicts_with_all = ["csv", "jsonl", "pool", "agent"])]
+    pub(crate) max_args: Option<u16>,
     /// Files that match, such as 'docs/**/*.md'
     #[arg(long, value_name = "GLOB", help_heading = ITEMS, group = "source")]
     pub(crate) files: Option<String>,
@@ -124,7 +145,7 @@ pub(crate) struct Map {
     /// Lines that a shell command prints, such as 'git ls-files'; if it fails, nothing is enqueued
     #[arg(long, value_name = "COMMAND", help_heading = ITEMS, group = "source")]
     pub(crate) items_from: Option<String>,
-    /// The command to run, and after ::: the items [default: lines of standard input]
+    /// The command to run, and after ::: the items, or after :::: files with items [default: lines of standard input]
     #[arg(trailing_var_arg = true, required_unless_present_any = ["pool", "agent"], value_name = "TEMPLATE… ::: ITEM")]
     pub(crate) words: Vec<OsString>,
 }
@@ -197,7 +218,7 @@ pub(crate) enum JobCommand {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
         concurrency: u32,
     },
-    /// Cancel the unfinished items of a job
+    /// Cancel the unfinished items of a job; many only after a question
     #[command(after_help = "Example: ostler job cancel gzip")]
     Cancel {
         /// The job

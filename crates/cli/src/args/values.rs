@@ -10,6 +10,7 @@ pub(super) use ostler_wire::value::{
     attempts, backoff, class, duration, field, id, key_hold, kind, missed, moment, on_conflict, on_failed,
     one_of, overlap, priority, priority_order, queue, state,
 };
+use regex::bytes::Regex;
 
 /// The highest concurrency of an account.
 const MAX_AT_ONCE: u32 = 1_000_000;
@@ -45,6 +46,29 @@ pub(super) fn count_or_none(text: &str) -> Result<CountOrNone, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
     let number = number.ok_or_else(|| format!("expected a whole number from 1 to {MAX_AT_ONCE}, or none"))?;
     Ok(CountOrNone(Some(number)))
+}
+
+/// Shells that understand how items are quoted.
+const POSIX_SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash"];
+
+/// A shell, by its name or path.
+pub(super) fn posix_shell(text: &str) -> Result<String, String> {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    if POSIX_SHELLS.contains(&name) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("items are quoted for shells of the POSIX family: {}", POSIX_SHELLS.join(", ")))
+}
+
+/// A regular expression; a single character stands for itself.
+pub(super) fn column_separator(text: &str) -> Result<Regex, String> {
+    let is_one = text.chars().count() == 1;
+    let pattern = if is_one { regex::escape(text) } else { text.to_owned() };
+    let separator = Regex::new(&pattern).map_err(|error| error.to_string())?;
+    if separator.is_match(b"") {
+        return Err("it must not match nothing at all".to_owned());
+    }
+    Ok(separator)
 }
 
 pub(super) fn schedule(text: &str) -> Result<String, String> {

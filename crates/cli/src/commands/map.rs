@@ -1,12 +1,11 @@
 //! `ostler map`: runs a command, a pool or an agent over many items.
 
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::sync::Arc;
 
 use ostler_core::price::PriceTable;
 use ostler_ops::jobs::plan::JobPlan;
-use ostler_ops::jobs::quoted_if_needed;
+use ostler_ops::jobs::shell_line;
 use ostler_store::Bounds;
 
 use super::{Console, config};
@@ -14,10 +13,11 @@ use crate::args::Map;
 use crate::config::Config;
 use crate::exit::{Code, refused, say};
 use crate::map::item_folders;
-use crate::map::plan::{make, pasted_items};
+use crate::map::plan::{STDIN, make, origin, pasted_items};
 use crate::map::pool;
 use crate::map::results::Target;
 use crate::map::run::{MapPool, Mapping};
+use crate::map::words::MapWords;
 use crate::print::{Format, Looks, visible, visible_lines};
 use crate::store_location::{CONFIG_FILE, StoreLocation};
 use crate::up::sandbox;
@@ -36,6 +36,12 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
             visible(&pasted.argument),
             pasted.program,
             pasted.remedy
+        ));
+    }
+    if let Some(option) = MapWords::parse(&map.words)?.option_among_items().filter(|_| !map.quiet) {
+        let option = visible(&option.to_string_lossy());
+        say(&format!(
+            "warning: \"{option}\" is an item, since it stands after \":::\"; options stand before the command"
         ));
     }
     if map.dry_run {
@@ -80,11 +86,9 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
 fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let target = map.results.as_deref().map(Target::of).transpose()?;
     if !map.quiet {
-        let from = map.csv.as_deref().or(map.jsonl.as_deref()).filter(|file| *file != Path::new("-"));
-        match from {
-            Some(file) => say(&format!("no items in {}: nothing to do", file.display())),
-            None => say("no items on standard input: nothing to do"),
-        }
+        let origin = origin(map);
+        let on = if origin == STDIN { "on" } else { "in" };
+        say(&format!("no items {on} {origin}: nothing to do"));
     }
     if map.dry_run {
         return Ok(Code::Done);
@@ -103,10 +107,7 @@ fn dry_run(plan: &JobPlan, looks: Looks) -> anyhow::Result<Code> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (item, number) in plan.items().iter().zip(1..) {
         let line = match (plan.argv(number, item), plan.prompt(number, item)?) {
-            (Some(argv), _) => {
-                let words: Vec<Vec<u8>> = argv.iter().map(|word| quoted_if_needed(word)).collect();
-                words.join(&b' ')
-            }
+            (Some(argv), _) => shell_line(argv.iter().map(Vec::as_slice)),
             (None, Some(prompt)) => prompt.into_bytes(),
             (None, None) => plan.payload(number, item)?.into_bytes(),
         };

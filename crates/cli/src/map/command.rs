@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_config::StoreMark;
-use ostler_core::{JobId, Overrides};
+use ostler_core::{JobId, Overrides, Rate};
 use ostler_exec::Executor;
 use ostler_ops::jobs::JobSpec;
 use ostler_process::{CommandPolicy, Environment, OutputForm, StdoutLog};
@@ -40,7 +40,13 @@ pub(crate) fn pool_of(executor: Arc<dyn Executor>, job: JobId, spec: &JobSpec) -
     PoolConfig {
         // No other queue waits for these workers, so short items may be claimed ahead.
         prefetch: Prefetch::UpTo(workers.saturating_mul(AHEAD)),
-        settings: vec![QueueChange::Overrides(overrides)],
+        settings: vec![QueueChange::Overrides(overrides), QueueChange::Rate(pace(spec))],
         ..PoolConfig::durable(queue_of(job), executor, workers)
     }
+}
+
+/// The rate at which items start.
+fn pace(spec: &JobSpec) -> Vec<Rate> {
+    let delay = spec.delay_ms.filter(|delay| *delay > 0);
+    delay.map(|delay| Rate { amount: 1, per: Duration::from_millis(delay), burst: 1 }).into_iter().collect()
 }

@@ -1,6 +1,6 @@
 //! `ostler map`: runs a command over many items, as a job in the store.
 //!
-//! [`source`], [`halt`], [`prompt`], [`pool`] and [`plan`] parse the command line; `ostler-ops` has the template, the fingerprint and
+//! [`words`], [`source`], [`halt`], [`prompt`], [`pool`] and [`plan`] parse the command line; `ostler-ops` has the template, the fingerprint and
 //! the tasks, and finds an earlier run, which [`former`] describes. [`run`] runs the job, and [`watch`] waits for its end; [`unserved`] says why items are never claimed; [`report`]
 //! prints outputs, [`progress`] and [`table`] show the progress, [`pilot`] asks about the other items, and [`results`] writes the results.
 
@@ -22,3 +22,4 @@ pub(crate) mod table;
 pub(crate) mod tally;
 pub(crate) mod unserved;
 pub(crate) mod watch;
+pub(crate) mod words;

@@ -89,12 +89,20 @@ pub(crate) enum ItemLines {
     LeftOut,
 }
 
+/// Whether each line of an output begins with its item and a tab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineTags {
+    Printed,
+    LeftOut,
+}
+
 /// Prints outputs until the channel is closed.
 pub(crate) struct Printer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) beside: Beside,
     pub(crate) order: OutputOrder,
     pub(crate) lines: ItemLines,
+    pub(crate) tags: LineTags,
 }
 
 impl Printer {
@@ -165,6 +173,14 @@ impl Printer {
         if is_result && !output.is_empty() && !output.ends_with(b"\n") {
             output.push(b'\n');
         }
+        let complaints = match self.tags {
+            LineTags::LeftOut => complaints,
+            LineTags::Printed => {
+                let tag = tag_of(&task);
+                output = tagged(&tag, &output);
+                tagged(&tag, &complaints)
+            }
+        };
         if complaints.is_empty() && output.is_empty() && said.is_empty() {
             return Ok(true);
         }
@@ -187,6 +203,26 @@ fn item_of(task: &Task) -> String {
     payload.map_or_else(|| task.id.to_string(), |payload| payload.item.shown())
 }
 
+/// What stands before the lines of an item. A line break in it would make two lines of one.
+fn tag_of(task: &Task) -> Vec<u8> {
+    let payload = ItemPayload::of(&task.payload);
+    let item = payload.map_or_else(|| task.id.to_string().into_bytes(), |payload| payload.item.0);
+    if item.iter().any(u8::is_ascii_control) {
+        visible(&String::from_utf8_lossy(&item)).into_bytes()
+    } else {
+        item
+    }
+}
+
+/// The output with the tag and a tab before each of its lines.
+fn tagged(tag: &[u8], output: &[u8]) -> Vec<u8> {
+    output
+        .split_inclusive(|byte| *byte == b'\n')
+        .flat_map(|line| [tag, b"\t", line])
+        .collect::<Vec<_>>()
+        .concat()
+}
+
 /// How long a completed item took, and what it cost.
 fn completion_of(found: &TaskDetail) -> Option<String> {
     if found.task.state.name() != StateName::Completed {
@@ -205,4 +241,16 @@ fn trouble_of(task: &Task) -> Option<String> {
     }
     let why = task.last_failure.as_ref().map_or("its node died", |failure| failure.message.as_str());
     Some(format!("{}: {}", visible(&item_of(task)), visible(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_its_tag_and_an_output_keeps_its_end() {
+        assert_eq!(tagged(b"a", b"1\n\n2"), b"a\t1\na\t\na\t2");
+        assert_eq!(tagged(b"a", b"1\n"), b"a\t1\n");
+        assert_eq!(tagged(b"a", b""), b"");
+    }
 }

@@ -26,7 +26,7 @@ use super::halt::{Halt, HaltMode};
 use super::pilot::{self, PilotAnswer};
 use super::pool;
 use super::progress::{MapProgress, again};
-use super::report::{ItemLines, OutputOrder, Printer, Reporter};
+use super::report::{ItemLines, LineTags, OutputOrder, Printer, Reporter};
 use super::results::Target;
 use super::table::LiveTable;
 use super::tally::{CountedItems, Tally};
@@ -95,7 +95,8 @@ impl Mapping<'_> {
         let served_by = if self.map.detach { ServedBy::Node } else { ServedBy::Mapper };
         let attempts = self.map.retries.map(|retries| retries + 1);
         let attempts = if self.is_of_pool() { attempts } else { Some(attempts.unwrap_or(1)) };
-        let spec = self.plan.spec(served_by, jobs, attempts);
+        let delay_ms = self.map.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        let spec = JobSpec { delay_ms, ..self.plan.spec(served_by, jobs, attempts) };
         // What agents did was paid for: a complete job of prompts is enough.
         let once = self.map.once || spec.pool.as_ref().is_some_and(|pool| pool.prompt.is_some());
         let runs = match (self.map.fresh, once) {
@@ -120,7 +121,7 @@ impl Mapping<'_> {
         match supervisor {
             None => self.leave(store.as_ref(), job).await,
             Some(supervisor) => {
-                let done = self.serve_all(&store, &supervisor, job, target, &mut signals).await;
+                let done = self.serve_all(&store, &supervisor, job, &spec, target, &mut signals).await;
                 supervisor.stop().await;
                 if self.is_of_pool() || self.plan.item_folders().is_some() {
                     self.sweep(store.as_ref()).await;
@@ -149,11 +150,14 @@ impl Mapping<'_> {
         store: &Arc<dyn Store>,
         supervisor: &Supervisor,
         job: JobId,
+        now: &JobSpec,
         target: Option<Target>,
         signals: &mut Signals,
     ) -> anyhow::Result<Code> {
         let record = jobs::existing(store.as_ref(), job).await?;
-        let spec: JobSpec = serde_json::from_str(&record.job.spec)?;
+        let stored: JobSpec = serde_json::from_str(&record.job.spec)?;
+        // How items run is up to this command, not to the one that created the job.
+        let spec = JobSpec { jobs: now.jobs, attempts: now.attempts, delay_ms: now.delay_ms, ..stored };
         loop {
             match self.serve(store, supervisor, job, &spec, target.as_ref(), signals).await? {
                 ServeEnd::Over(code) => return Ok(code),
@@ -226,7 +230,8 @@ impl Mapping<'_> {
         } else {
             ItemLines::LeftOut
         };
-        let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order, lines };
+        let tags = if self.map.tag { LineTags::Printed } else { LineTags::LeftOut };
+        let printer = Printer { store: Arc::clone(store), beside: progress.beside(), order, lines, tags };
         let printing = match self.out.format() {
             Format::People => Some(tokio::spawn(printer.serve(ends))),
             Format::Json => None,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use walkdir::WalkDir;
 
 /// The maximum number of items of one job.
-const MAX_ITEMS: usize = 5_000_000;
+pub(crate) const MAX_ITEMS: usize = 5_000_000;
 /// The maximum size of all items together.
 const MAX_INPUT_BYTES: u64 = 4 << 30;
 
@@ -21,10 +21,10 @@ const MAX_INPUT_BYTES: u64 = 4 << 30;
 pub(crate) enum ItemSource {
     /// The words after `:::`.
     Words(Vec<Vec<u8>>),
-    /// Standard input, one item per line.
-    Lines,
-    /// Standard input, separated by NUL.
-    Nul,
+    /// Standard input.
+    Stdin(RecordEnd),
+    /// A list of items; `-` is standard input.
+    List(PathBuf, RecordEnd),
     /// Files that match a glob.
     Files(String),
     /// A CSV file with a header; `-` is standard input.
@@ -33,6 +33,13 @@ pub(crate) enum ItemSource {
     Jsonl(PathBuf),
     /// The output of a shell command line, one item per line.
     Command(String),
+}
+
+/// What ends an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordEnd {
+    Line,
+    Nul,
 }
 
 /// What becomes of an item.
@@ -91,8 +98,12 @@ impl ItemSource {
                     items.push(Item::plain(word), &format_args!("item {}", place + 1))?;
                 }
             }
-            Self::Lines => items.records(stdin(), b'\n', "standard input")?,
-            Self::Nul => items.records(stdin(), 0, "standard input")?,
+            Self::Stdin(end) => items.records(stdin(), end, "standard input")?,
+            Self::List(file, end) => {
+                let from =
+                    if is_stdin(&file) { "standard input".to_owned() } else { file.display().to_string() };
+                items.records(open(&file, stdin)?, end, &from)?;
+            }
             Self::Files(pattern) => items.files(&pattern)?,
             Self::Csv(file) => items.csv(&file, open(&file, stdin)?)?,
             Self::Jsonl(file) => items.jsonl(&file, open(&file, stdin)?)?,
@@ -120,8 +131,11 @@ impl ItemReader {
     }
 
     /// Splits the input at `end`; empty records are left out.
-    fn records(&mut self, input: Box<dyn Read>, end: u8, from: &str) -> Result<(), NoItems> {
-        let what = if end == b'\n' { "line" } else { "record" };
+    fn records(&mut self, input: Box<dyn Read>, end: RecordEnd, from: &str) -> Result<(), NoItems> {
+        let (end, what) = match end {
+            RecordEnd::Line => (b'\n', "line"),
+            RecordEnd::Nul => (0, "record"),
+        };
         for (place, record) in bounded(input).split(end).enumerate() {
             let bytes = record.map_err(|error| NoItems(format!("cannot read {from}: {error}")))?;
             if !bytes.is_empty() {
@@ -141,7 +155,8 @@ impl ItemReader {
             .spawn()
             .map_err(fault)?;
         let output = child.stdout.take().map(|output| Box::new(output) as Box<dyn Read>);
-        let read = self.records(output.unwrap_or_else(|| Box::new(io::empty())), b'\n', "its output");
+        let read =
+            self.records(output.unwrap_or_else(|| Box::new(io::empty())), RecordEnd::Line, "its output");
         if read.is_err() {
             // It may never end by itself.
             let _ = child.kill();
@@ -204,7 +219,7 @@ impl ItemReader {
                 values.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
             let bytes = Value::from(object).to_string().into_bytes();
             let line = row.position().map_or(0, csv::Position::line);
-            let item = Item { bytes, fields: values, form: ItemForm::Row };
+            let item = Item { bytes, fields: values, form: ItemForm::Row, parts: Vec::new() };
             self.push(item, &format_args!("{}, line {line}", file.display()))?;
         }
         self.items.fields = fields;
@@ -271,8 +286,12 @@ fn depth_of(pattern: &str, within: usize) -> usize {
     if rest.contains("**") { usize::MAX } else { rest.split('/').count() }
 }
 
+pub(crate) fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 fn open(file: &Path, stdin: impl FnOnce() -> Box<dyn Read>) -> Result<Box<dyn Read>, NoItems> {
-    if file == Path::new("-") {
+    if is_stdin(file) {
         return Ok(stdin());
     }
     match std::fs::File::open(file) {
@@ -312,9 +331,9 @@ mod tests {
 
     #[test]
     fn lines_and_records_are_items_as_they_are() {
-        let lines = read(ItemSource::Lines, b"a b\n\n 'c'\nlast").expect("items");
+        let lines = read(ItemSource::Stdin(RecordEnd::Line), b"a b\n\n 'c'\nlast").expect("items");
         assert_eq!(texts(&lines), ["a b", " 'c'", "last"]);
-        let records = read(ItemSource::Nul, b"a\nb\0\xff\0").expect("items");
+        let records = read(ItemSource::Stdin(RecordEnd::Nul), b"a\nb\0\xff\0").expect("items");
         assert_eq!(records.all, [Item::plain("a\nb"), Item::plain(vec![0xff])]);
     }
 
@@ -358,7 +377,8 @@ mod tests {
     fn what_cannot_be_an_item_is_said_with_its_place() {
         let told = |source: ItemSource, stdin| read(source, stdin).expect_err("refused");
         assert!(
-            told(ItemSource::Lines, b"fine\na\0b\n").starts_with("line 2 of standard input contains a NUL")
+            told(ItemSource::Stdin(RecordEnd::Line), b"fine\na\0b\n")
+                .starts_with("line 2 of standard input contains a NUL")
         );
         assert!(told(ItemSource::Jsonl("-".into()), b"{}\n{x\n").contains("line 2, column 2: not JSON"));
         assert!(told(ItemSource::Csv("-".into()), b"a,b\n1\n").contains("fields"));

@@ -12,7 +12,7 @@ use crate::ostler::{Place, Ran, Running};
 use crate::up::appears;
 
 /// Maps quietly, and expects success.
-fn mapped(place: &Place, words: &[&str]) -> String {
+pub(crate) fn mapped(place: &Place, words: &[&str]) -> String {
     place.done(["map", "-q"].iter().chain(words))
 }
 
@@ -113,13 +113,20 @@ fn bad_input_is_refused_in_a_sentence_and_makes_no_store() {
     let place = Place::new();
     place.write("twice.csv", "a,a\n1,2\n");
     place.write("people.csv", "name,city\nAnna,Wien\n");
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 19] = [
         (&[":::", "a"], "no command before"),
         (&["echo", ":::"], "no items after"),
         (&["rm", "{nme}", ":::", "a"], "{nme} is not a placeholder"),
         (&["--csv", "people.csv", "rm", "{nme}"], "did you mean {name}?"),
         (&["--csv", "people.csv", "rm -f x {nme}"], "The columns are name, city"),
-        (&["echo", ":::", "a", ":::", "b"], "only once"),
+        (&["echo {1} {2}", ":::", "a"], "{2} is not a placeholder here: an item has one part"),
+        (&["echo", "{%}", ":::", "a"], "{%} is a placeholder of GNU parallel that does not exist here"),
+        (&["echo \"{}\"", ":::", "a"], "leave the quotes out"),
+        (&["echo $(({} + 1))", ":::", "1", "$(x)"], "item 2: \"$(x)\" is no number"),
+        (&["echo", ":::", "a", ":::+", "b"], "does not exist here"),
+        (&["--shell", "bash", "echo", "{}", ":::", "a"], "quotes around the whole command"),
+        (&["--shell", "fish", "echo a", ":::", "a"], "POSIX family"),
+        (&["--pool", "p", "--kind", "k", ":::", "a", ":::", "b"], "use --csv or --jsonl"),
         (&["--files", "none*", "echo"], "no file matches"),
         (&["--files", "x", "echo", ":::", "a"], "not both"),
         (&["--csv", "twice.csv", "echo"], "duplicate"),
@@ -159,6 +166,13 @@ fn no_items_on_standard_input_is_nothing_to_do() {
         assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{ran:?}");
         assert!(ran.err.starts_with("ostler: no items ") && ran.err.contains("nothing to do"), "{ran:?}");
     }
+    place.write("empty", "");
+    let ran = place.run(["map", "echo", "::::", "empty", ":::", "a"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (Some(0), "ostler: no items in empty: nothing to do\n"),
+        "{ran:?}"
+    );
     let ran = place.run_with(["map", "-q", "--results", "r.jsonl", "--json", "echo"], b"\n");
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "null\n", ""), "{ran:?}");
     assert_eq!(std::fs::read(place.folder().join("r.jsonl")).expect("the results"), b"");

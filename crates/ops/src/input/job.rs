@@ -61,6 +61,7 @@ pub fn job(input: JobInput, payload_bytes: usize) -> Result<JobRequest, BadField
         columns,
         folder: folder(input.folder)?.unwrap_or_else(|| "/".to_owned()),
         item_folders: None,
+        shell: None,
         timeout_ms: timeout.map(|timeout| timeout.as_millis()),
         pilot: input.pilot,
         before: 0,
@@ -89,6 +90,7 @@ pub fn items(input: ItemsInput) -> Result<Vec<Item>, BadField> {
                 fields: row.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
                 form: ItemForm::Row,
                 bytes: Value::Object(row).to_string().into_bytes(),
+                parts: Vec::new(),
             })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {

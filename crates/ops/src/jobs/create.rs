@@ -73,6 +73,7 @@ pub async fn add_items(
         columns: Vec::new(),
         folder: spec.folder,
         item_folders: spec.item_folders,
+        shell: None,
         timeout_ms: spec.timeout_ms.map(u128::from),
         pilot: None,
         before: record.job.items,

@@ -10,6 +10,9 @@ use super::item::Item;
 /// The bits of an id that hold its time.
 const TIME_BITS: u128 = !((1 << 80) - 1);
 
+/// Announces the parts of an item in its digest: no length of a part.
+const PARTS: u64 = u64::MAX;
+
 /// A digest of one item, which tells equal items apart by their occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ItemDigest([u8; 32]);
@@ -35,6 +38,11 @@ fn digest_of(item: &Item) -> [u8; 32] {
     for (name, value) in &item.fields {
         part(&mut digest, name.as_bytes());
         part(&mut digest, value.as_bytes());
+    }
+    // An item of one part has the digest that it had before items had parts.
+    if !item.parts.is_empty() {
+        digest.update(PARTS.to_be_bytes());
+        item.parts.iter().for_each(|one| part(&mut digest, one));
     }
     digest.finalize().into()
 }
@@ -97,6 +105,12 @@ mod tests {
             marks(&items(&["a", "a", "b"])).into_iter().map(|mark| task_of(job, mark)).collect();
         assert_eq!([ids[0], ids[2], ids[1]], [again[0], again[1], again[2]]);
         assert!(ids.iter().all(|id| id.0.bits() >> 80 == 7), "they sort with their job");
+        let parts = |parts: &[&str]| Item {
+            parts: parts.iter().map(|part| part.as_bytes().to_vec()).collect(),
+            ..Item::plain("a b")
+        };
+        let digests = marks(&[parts(&[]), parts(&["a", "b"]), parts(&["a b", ""])]);
+        assert!(digests[0] != digests[1] && digests[1] != digests[2], "what is run differs");
         let other = JobId(Id::from_bits(7 << 80 | 1));
         assert_ne!(task_of(other, marks(&items(&["a"]))[0]), ids[0]);
     }

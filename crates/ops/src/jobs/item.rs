@@ -8,6 +8,8 @@ pub struct Item {
     /// Names and values in order; empty unless the item is a row.
     pub fields: Vec<(String, String)>,
     pub form: ItemForm,
+    /// Its parts, if it has several: one of each source, a column each, or the items of one run. Empty: it is its only part.
+    pub parts: Vec<Vec<u8>>,
 }
 
 /// What an item is.
@@ -47,40 +49,47 @@ impl Item {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// The path without its extension: `{.}`.
+    /// Its parts, or else itself.
     #[must_use]
-    pub fn stem(&self) -> &[u8] {
-        without_extension(&self.bytes)
-    }
-
-    /// The part after the last slash: `{/}`.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        match last(&self.bytes, b'/') {
-            Some(at) => &self.bytes[at + 1..],
-            None => &self.bytes,
-        }
-    }
-
-    /// The part before the last slash: `{//}`.
-    #[must_use]
-    pub fn folder(&self) -> &[u8] {
-        match last(&self.bytes, b'/') {
-            Some(0) => b"/",
-            Some(at) => &self.bytes[..at],
-            None => b".",
-        }
-    }
-
-    /// The name without its extension: `{/.}`.
-    #[must_use]
-    pub fn name_stem(&self) -> &[u8] {
-        without_extension(self.name())
+    pub fn arguments(&self) -> &[Vec<u8>] {
+        if self.parts.is_empty() { std::slice::from_ref(&self.bytes) } else { &self.parts }
     }
 
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A part of a path, as placeholders name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathPart {
+    /// `{}`
+    Whole,
+    /// `{.}`: without its extension.
+    Stem,
+    /// `{/}`: after the last slash.
+    Name,
+    /// `{//}`: before the last slash.
+    Folder,
+    /// `{/.}`: the name without its extension.
+    NameStem,
+}
+
+impl PathPart {
+    #[must_use]
+    pub fn of(self, path: &[u8]) -> &[u8] {
+        match self {
+            Self::Whole => path,
+            Self::Stem => without_extension(path),
+            Self::Name => last(path, b'/').map_or(path, |at| &path[at + 1..]),
+            Self::Folder => match last(path, b'/') {
+                Some(0) => b"/",
+                Some(at) => &path[..at],
+                None => b".",
+            },
+            Self::NameStem => without_extension(Self::Name.of(path)),
+        }
     }
 }
 
@@ -113,10 +122,9 @@ mod tests {
             ("/top", "/top", "top", "/", "top"),
             ("a/", "a/", "", "a", ""),
         ] {
-            let item = Item::plain(path);
-            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+            let text = |part: PathPart| String::from_utf8(part.of(path.as_bytes()).to_vec()).expect("text");
             assert_eq!(
-                [text(item.stem()), text(item.name()), text(item.folder()), text(item.name_stem())],
+                [PathPart::Stem, PathPart::Name, PathPart::Folder, PathPart::NameStem].map(text),
                 [stem, name, folder, name_stem],
                 "{path}"
             );

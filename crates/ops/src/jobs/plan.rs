@@ -13,8 +13,9 @@ use super::find::existing;
 use super::fingerprint::{ItemDigest, ItemOrder, fingerprint, marks, task_of};
 use super::item::Item;
 use super::pilot;
+use super::placeholder::{ItemShape, asks_for_parts};
 use super::spec::{ItemFolders, ItemPayload, JobPool, JobSpec, ServedBy};
-use super::template::{CommandTemplate, ItemData, UnknownPlaceholder};
+use super::template::{CommandTemplate, DEFAULT_SHELL, ItemData, TemplateError};
 use crate::error::OpsError;
 
 /// The kind of the tasks of a map job that runs a command.
@@ -36,6 +37,8 @@ pub struct PlanRequest {
     pub folder: String,
     /// Where each item has a folder of its own.
     pub item_folders: Option<ItemFolders>,
+    /// The shell for a command of one string; `None`: sh, where the string needs one.
+    pub shell: Option<String>,
     /// The timeout of an item in milliseconds.
     pub timeout_ms: Option<u128>,
     /// How many items run before the others are approved.
@@ -75,7 +78,10 @@ pub type RenderItem = Arc<dyn Fn(&Item, u64, u64) -> Result<String, String> + Se
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]
-    Placeholder(#[from] UnknownPlaceholder),
+    Template(#[from] TemplateError),
+    /// An item that is neither a number nor a name, where a shell computes.
+    #[error("item {number}: \"{value}\" is no number, as $(( )) in the command needs it")]
+    NotNumeric { number: u64, value: String },
     /// The prompt of an item cannot be rendered.
     #[error("item {number}: {why}")]
     Prompt { number: u64, why: String },
@@ -98,9 +104,18 @@ impl JobPlan {
     /// When the template asks for something that an item does not have, or a payload is too large.
     pub fn new(request: PlanRequest) -> Result<Self, PlanError> {
         let template = match &request.work {
-            ItemWork::Command(words) => Some(CommandTemplate::parse(words, &request.columns)?),
+            ItemWork::Command(words) => {
+                let shape = ItemShape { fields: &request.columns, parts: parts(&request.items) };
+                Some(CommandTemplate::parse(words, request.shell.as_deref(), shape)?)
+            }
             ItemWork::Pool(_) => None,
         };
+        for (number, item) in (request.before + 1..).zip(&request.items) {
+            if let Some(value) = template.as_ref().and_then(|template| template.not_numeric(item, number)) {
+                let value = String::from_utf8_lossy(&value).into_owned();
+                return Err(PlanError::NotNumeric { number, value });
+            }
+        }
         let marks = marks(&request.items);
         let plan = Self { request, template, marks };
         if let ItemWork::Pool(PoolWork { payload_bytes: most, .. }) = &plan.request.work {
@@ -152,10 +167,19 @@ impl JobPlan {
         let mut texts: Vec<&[u8]> = vec![self.request.folder.as_bytes(), timeout.as_bytes()];
         let folders = self.request.item_folders.as_ref();
         let folders = folders.map(|folders| serde_json::to_string(folders).expect("folders are JSON"));
+        let shell = self.request.shell.as_deref().filter(|shell| *shell != DEFAULT_SHELL);
+        let shell = shell.map(|shell| format!("\0shell {shell}"));
         let (pool, order);
         match &self.request.work {
             ItemWork::Command(words) => {
                 texts.extend(words.iter().map(Vec::as_slice));
+                // No word of a command line has a NUL. Commands without these have the fingerprint that they always had.
+                if asks_for_parts(words, parts(&self.request.items)) {
+                    texts.push(b"\0parts");
+                }
+                if let Some(shell) = &shell {
+                    texts.push(shell.as_bytes());
+                }
                 let counts = self.template.as_ref().is_some_and(CommandTemplate::counts);
                 order = if counts { ItemOrder::Matters } else { ItemOrder::Free };
             }
@@ -230,6 +254,9 @@ impl JobPlan {
             pool,
             pilot: self.pilot(),
             item_folders: self.request.item_folders.clone(),
+            shell: self.request.shell.clone(),
+            parts: Some(parts(&self.request.items)).filter(|parts| *parts > 1),
+            delay_ms: None,
         }
     }
 
@@ -274,6 +301,11 @@ impl JobPlan {
     pub fn task_id(&self, job: JobId, place: usize) -> TaskId {
         task_of(job, self.marks[place])
     }
+}
+
+/// The largest number of parts of an item.
+fn parts(items: &[Item]) -> usize {
+    items.iter().map(|item| item.arguments().len()).max().unwrap_or_default()
 }
 
 /// Enqueues the items. Existing ones are not changed; a cancelled job gets no more.

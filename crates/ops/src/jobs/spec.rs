@@ -6,6 +6,8 @@ use ostler_wire::bytes::ByteString;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::quoting::shell_line;
+
 /// What is run for each item, as stored with the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
@@ -29,6 +31,15 @@ pub struct JobSpec {
     /// Where each item has a folder of its own; `None`: all items work in `folder`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_folders: Option<ItemFolders>,
+    /// The shell for a command of one string; `None`: sh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// How many parts an item has, if it is more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<usize>,
+    /// The pause between the starts of two items, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
 }
 
 /// Folders of items, each named after its task.
@@ -141,5 +152,11 @@ impl ItemPayload {
     #[must_use]
     pub fn of(payload: &str) -> Option<Self> {
         serde_json::from_str(payload).ok()
+    }
+
+    /// The command as a line for a shell. Invalid UTF-8 is replaced.
+    #[must_use]
+    pub fn command(&self) -> String {
+        String::from_utf8_lossy(&shell_line(self.argv.iter().map(|word| word.0.as_slice()))).into_owned()
     }
 }

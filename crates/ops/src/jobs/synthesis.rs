@@ -66,6 +66,7 @@ pub async fn enqueue_last(
         folder,
         // It is no item: it works in the folder of the job.
         item_folders: None,
+        shell: None,
         timeout_ms: None,
         pilot: None,
         before: record.job.items.saturating_sub(1),

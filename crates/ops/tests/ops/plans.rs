@@ -9,7 +9,7 @@ use ostler_ops::jobs::plan::{
     ItemWork, JobPlan, PlanError, PlanRequest, PoolWork, RenderPrompt, add, enqueue,
 };
 use ostler_ops::jobs::{
-    Item, ItemOrder, ItemPayload, JobPool, ServedBy, UnknownPlaceholder, existing, manage,
+    Item, ItemOrder, ItemPayload, JobPool, ServedBy, TemplateError, UnknownPlaceholder, existing, manage,
 };
 use ostler_ops::{Missing, OpsError, Refusal};
 use ostler_store::Store as _;
@@ -26,6 +26,7 @@ fn request(items: &[&str]) -> PlanRequest {
         columns: Vec::new(),
         folder: "/srv".to_owned(),
         item_folders: None,
+        shell: None,
         timeout_ms: None,
         pilot: None,
         before: 0,
@@ -211,5 +212,44 @@ async fn items_that_a_job_has_already_are_not_added_again() {
 fn a_placeholder_without_a_column_makes_no_plan() {
     let work = ItemWork::Command(vec![b"mail".to_vec(), b"{nme}".to_vec()]);
     let refused = JobPlan::new(PlanRequest { work, ..request(&["a"]) }).err();
-    assert_eq!(refused, Some(PlanError::Placeholder(UnknownPlaceholder::NoColumns("nme".to_owned()))));
+    let unknown = UnknownPlaceholder::NoColumns("nme".to_owned());
+    assert_eq!(refused, Some(PlanError::Template(TemplateError::Unknown(unknown))));
+}
+
+/// Fingerprints that version 0.1 stored, for "gzip {}" and "gzip {} | wc" over "a" and "b c", and for "x {1}" and "x x{3}" over "a".
+const GZIP: &str = "0605eac88671dc3858c2e2c77fdc7c07ceb87551793c2bd140de4e1c374cd7f4";
+const WC: &str = "de061aeb4c83c17b0d089a8cf032c36845918ab809e5bdb1d1d20de9ef13458d";
+const TEXT_ONCE: &str = "8670ae870b202c59da381c1f81010305181856d0a43906696b3d7d5f471d3755";
+const REPEATED: &str = "53ca4b92747808fe57a6d039aa721496566ea01df87e191913d7849606f427fc";
+
+/// The identity of a plan: what an earlier version stored must be found again.
+#[test]
+fn a_plan_keeps_its_fingerprint_unless_what_it_runs_is_something_else() {
+    let of = |words: &[&str], shell: Option<&str>, items: Vec<Item>| {
+        let work = ItemWork::Command(words.iter().map(|word| word.as_bytes().to_vec()).collect());
+        let shell = shell.map(ToOwned::to_owned);
+        JobPlan::new(PlanRequest { work, items, shell, ..request(&[]) }).expect("a plan").fingerprint()
+    };
+    let items = || vec![Item::plain("a"), Item::plain("b c")];
+    assert_eq!(of(&["gzip", "{}"], None, items()), GZIP);
+    assert_eq!(of(&["gzip {} | wc"], None, items()), WC);
+    assert_eq!(of(&["gzip {} | wc"], Some("sh"), items()), WC, "the shell that it always was");
+    assert_ne!(of(&["gzip {} | wc"], Some("bash"), items()), WC);
+    let parts = |texts: [&str; 2]| Item {
+        parts: texts.map(|text| text.as_bytes().to_vec()).to_vec(),
+        ..Item::plain("a b c")
+    };
+    let two = of(&["cp", "{1}", "{2}"], None, vec![parts(["a", "b c"])]);
+    assert_ne!(two, of(&["cp", "{1}", "{2}"], None, vec![parts(["a b", "c"])]));
+}
+
+/// Braces with a number were text once, so a job of that time ran something else.
+#[test]
+fn a_number_in_braces_makes_another_job_than_the_text_it_once_was() {
+    let work = |word: &str| ItemWork::Command(vec![b"x".to_vec(), word.as_bytes().to_vec()]);
+    let of = |word: &str| {
+        JobPlan::new(PlanRequest { work: work(word), ..request(&["a"]) }).expect("a plan").fingerprint()
+    };
+    assert_ne!(of("{1}"), TEXT_ONCE);
+    assert_eq!(of("x{3}"), REPEATED, "it is text still");
 }
