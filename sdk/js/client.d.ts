@@ -265,6 +265,10 @@ export interface JobResult {
   files: string[];
   runs: number;
   cost_usd?: number | null;
+  started_at?: string | null;
+  duration_ms?: number | null;
+  stderr?: string | null;
+  command?: string | null;
   [field: string]: any;
 }
 

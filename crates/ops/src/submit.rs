@@ -269,7 +269,7 @@ async fn until_ended(
             next_look = Instant::now() + LOOK;
             let survey = store.survey().await?;
             let found = obstacles(&survey, &Candidate::from(&task), store.now().await?);
-            watch.news(found).iter().for_each(|news| tell(news));
+            watch.news(found).iter().for_each(tell);
         }
         changes.wait().await;
     }

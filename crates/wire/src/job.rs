@@ -145,11 +145,17 @@ pub struct JobResultView {
     pub files: Vec<String>,
     /// The folder of the item, if it has one of its own.
     pub folder: Option<String>,
+    /// The start of the last attempt.
+    pub started_at: Option<TimeView>,
+    /// Standard error of the last attempt.
+    pub stderr: Option<String>,
+    /// The command as a line for a shell; `null` if a pool runs the item.
+    pub command: Option<String>,
 }
 
 impl JobResultView {
     /// The fields in their order, for a table.
-    pub const COLUMNS: [&str; 15] = [
+    pub const COLUMNS: [&str; 18] = [
         "number",
         "item",
         "state",
@@ -165,6 +171,9 @@ impl JobResultView {
         "output_tokens",
         "files",
         "folder",
+        "started_at",
+        "stderr",
+        "command",
     ];
 }
 
@@ -199,6 +208,9 @@ impl JobResultView {
             output_tokens: tokens(|usage| usage.output_tokens),
             files,
             folder: None,
+            started_at: found.attempts.last().map(|attempt| attempt.started_at.into()),
+            stderr: None,
+            command: None,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
 
 use ostler_ops::added::{AddedCommand, COMMAND_KIND, USUAL_VARIABLES};
@@ -61,10 +60,7 @@ fn print_output(console: &Console, waited: &Waited) -> anyhow::Result<Code> {
         }
         // A command that wrote nothing has no output to print.
         (None, Format::People) if waited.output.is_none() && waited.error.is_none() => Ok(Code::Done),
-        (None, Format::People) | (Some(_) | None, Format::Json) => {
-            std::io::stdout().flush()?;
-            told(console, waited)
-        }
+        (None, Format::People) | (Some(_) | None, Format::Json) => told(console, waited),
     }
 }
 

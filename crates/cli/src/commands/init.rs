@@ -27,13 +27,10 @@ pub(super) fn run(console: &Console) -> anyhow::Result<Code> {
         .open(path)
         .and_then(|mut file| file.write_all(STARTER.as_bytes()).and_then(|()| file.sync_all()));
     written.map_err(|error| {
-        let sentence = match error.kind() {
-            ErrorKind::AlreadyExists => {
-                format!(
-                    "{CONFIG_FILE} is there already and was not changed; to check it: ostler config --check"
-                )
-            }
-            _ => format!("{CONFIG_FILE} cannot be written: {error}"),
+        let sentence = if error.kind() == ErrorKind::AlreadyExists {
+            format!("{CONFIG_FILE} is there already and was not changed; to check it: ostler config --check")
+        } else {
+            format!("{CONFIG_FILE} cannot be written: {error}")
         };
         refused(Code::BadInput, sentence)
     })?;

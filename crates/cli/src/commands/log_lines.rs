@@ -81,7 +81,7 @@ impl<'a> LogLines<'a> {
             }
             Format::People => self.text(&wanted),
         };
-        self.put(text)
+        self.put(&text)
     }
 
     /// All events so far were printed.
@@ -170,8 +170,8 @@ impl<'a> LogLines<'a> {
     }
 
     /// Prints the text, or keeps its last lines.
-    fn put(&mut self, text: String) -> anyhow::Result<()> {
-        let (Some(tail), Some(most)) = (&mut self.tail, self.shape.tail) else { return self.out(&text) };
+    fn put(&mut self, text: &str) -> anyhow::Result<()> {
+        let (Some(tail), Some(most)) = (&mut self.tail, self.shape.tail) else { return self.out(text) };
         for line in text.split_inclusive('\n') {
             match tail.back_mut().filter(|last| !last.ends_with('\n')) {
                 Some(open) => open.push_str(line),

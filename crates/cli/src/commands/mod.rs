@@ -112,7 +112,7 @@ impl Console {
         self.globals.store.is_some() || std::env::var_os(STORE_VARIABLE).is_some_and(|url| !url.is_empty())
     }
 
-    /// The config file of this folder, or of the nearest one above it that has one. One that is not in this folder is said once.
+    /// The config file of this folder, or of the nearest one above it that has one. One above this folder is named once, on a terminal.
     fn config_file(&self) -> Option<PathBuf> {
         let found = self.config.get_or_init(|| {
             let found = FoundConfig::search();

@@ -173,7 +173,7 @@ fn line(done: u64, before: u64, items: u64, counts: &Counts, took: Duration, col
             text.push_str(&format!(" {} left,", how_long(left)));
         }
     }
-    text.push_str(&format!(" {}", how_long(whole_seconds(took))));
+    text.push_str(&format!(" {}", elapsed(took)));
     let room = columns.saturating_sub(1);
     let width = room.saturating_sub(text.len() + 1).min(BAR_COLUMNS);
     if width < LEAST_BAR_COLUMNS {
@@ -205,8 +205,12 @@ fn percent(done: u64, items: u64) -> u64 {
     done.saturating_mul(100) / items.max(1)
 }
 
-const fn whole_seconds(took: Duration) -> Duration {
-    Duration::from_secs(took.as_secs())
+/// The time in whole units: milliseconds would only flicker.
+fn elapsed(took: Duration) -> String {
+    match took.as_secs() {
+        0 => "0s".to_owned(),
+        seconds => how_long(Duration::from_secs(seconds)),
+    }
 }
 
 fn failed(counts: &Counts) -> String {
@@ -223,7 +227,7 @@ fn plain(done: u64, before: u64, items: u64, counts: &Counts, took: Duration) ->
         "{done} of {items} done, {}% {}({}{})",
         percent(done, items),
         spaced(&failed(counts)),
-        how_long(whole_seconds(took)),
+        elapsed(took),
         pace.unwrap_or_default()
     )
 }
@@ -297,6 +301,7 @@ mod tests {
         assert_eq!(at(45), "61% 32/52 (2 failed) 2.0/s, 10s left, 10s", "no room for a bar");
         let none = line(0, 0, 52, &Counts::default(), Duration::from_millis(1_500), 50);
         assert_eq!(none, format!("{} 0% 0/52 1s", "░".repeat(30)), "nothing is known of how fast it will be");
+        assert!(line(0, 0, 52, &Counts::default(), Duration::from_millis(20), 50).ends_with("0/52 0s"));
         let all = line(52, 0, 52, &Counts::default(), Duration::from_secs(4), 70);
         assert_eq!(all, format!("{} 100% 52/52 13.0/s, 4s", "█".repeat(30)));
     }

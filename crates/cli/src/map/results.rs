@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ostler_core::JobId;
-use ostler_ops::jobs::results::{ItemResult, JobResults};
+use ostler_ops::jobs::results::{FileNames, JobResults};
 use ostler_store::Store;
 use ostler_wire::job::JobResultView;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) enum Target {
     Csv(PathBuf),
     /// One JSON value per line.
     Jsonl(PathBuf),
-    /// A folder with a file for each output.
+    /// A folder with a file for each output, named after its item.
     Folder(PathBuf),
 }
 
@@ -57,11 +57,13 @@ impl Target {
                 let named = || format!("cannot write the results to {}", folder.display());
                 std::fs::create_dir_all(folder).with_context(named)?;
                 let mut results = JobResults::of(store, job).await?;
-                let width = results.last().to_string().len();
-                while let Some(ItemResult { number, output, .. }) = results.next(store).await? {
-                    let file = |end: &str| folder.join(format!("{number:0width$}.{end}"));
-                    std::fs::write(file("out"), output.stdout).with_context(named)?;
-                    std::fs::write(file("err"), output.stderr).with_context(named)?;
+                let mut names = FileNames::default();
+                while let Some(result) = results.next(store).await? {
+                    let item = result.item();
+                    let name = names.of(result.number, item.as_deref().unwrap_or_default());
+                    let file = |end: &str| folder.join(format!("{name}.{end}"));
+                    std::fs::write(file("out"), result.output.stdout).with_context(named)?;
+                    std::fs::write(file("err"), result.output.stderr).with_context(named)?;
                 }
                 Ok(())
             }

@@ -75,7 +75,7 @@ fn a_job_is_removed_with_its_tasks_unless_it_runs() {
         (&"removed".into(), 4)
     );
     assert_eq!(jobs(&place).len(), 0);
-    assert_eq!(place.json(["ls"]).as_array().map(Vec::len), Some(0), "its tasks are gone");
+    assert_eq!(place.json(["ls", "--items"]).as_array().map(Vec::len), Some(0), "its tasks are gone");
     place.refused(["job", "rm", "letters"], 4, "there is no job");
     // The same command starts from scratch.
     std::fs::remove_file(place.folder().join("begun")).expect("the file is there");

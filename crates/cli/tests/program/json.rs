@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::hands::Hands;
 use crate::ostler::Place;
 
-const SUMMARY: [&str; 15] = [
+const SUMMARY: [&str; 16] = [
     "id",
     "queue",
     "kind",
@@ -27,7 +27,7 @@ const SUMMARY: [&str; 15] = [
     "error",
     "progress",
 ];
-const DETAIL: [&str; 20] = [
+const DETAIL: [&str; 21] = [
     "payload",
     "output",
     "steps",

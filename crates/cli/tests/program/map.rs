@@ -242,7 +242,7 @@ fn a_job_that_halts_soon_ends_however_many_items_its_workers_have_taken() {
         words.extend(items.iter().map(String::as_str));
         let (code, _) = Running::start(place.command(words)).end();
         assert_eq!(code, Some(1), "round {round}");
-        let running = place.json(["ls", "--state", "running"]);
+        let running = place.json(["ls", "--items", "--state", "running"]);
         assert_eq!(running, serde_json::json!([]), "round {round}");
     }
 }
@@ -262,10 +262,14 @@ fn results_are_written_as_lines_as_a_table_and_as_files() {
         (&1.into(), &"1".into(), &"out1\n".into())
     );
     assert_eq!((&rows[1]["state"], &rows[1]["runs"]), (&"failed".into(), &1.into()));
+    assert_eq!((&rows[1]["exit_code"], &rows[1]["stderr"]), (&1.into(), &"err2\n".into()));
+    assert_eq!(rows[1]["command"], "sh -c 'echo out'\\''2'\\''; echo err'\\''2'\\'' >&2; test 2 != 2'");
+    let started = |row: &Value| row["started_at"].as_str().expect("a time").to_owned();
+    assert!(started(&rows[0]).ends_with('Z') && rows[0]["duration_ms"].is_u64(), "{text}");
     assert_eq!(words("r.csv").code, Some(1));
     let text = std::fs::read_to_string(place.folder().join("r.csv")).expect("the results");
     assert!(
-        text.starts_with("number,item,state,runs,duration_ms,output,error,task,exit_code,session_id,cost_usd,input_tokens,output_tokens,files,folder\n1,1,completed,"),
+        text.starts_with("number,item,state,runs,duration_ms,output,error,task,exit_code,session_id,cost_usd,input_tokens,output_tokens,files,folder,started_at,stderr,command\n1,1,completed,"),
         "{text}"
     );
     assert_eq!(words("folder").code, Some(1));
@@ -360,7 +364,7 @@ fn interrupted_twice_it_goes_though_the_store_does_not_answer_and_no_item_counts
     lock.unlock().expect("it is ours");
     place.write("go", "");
     assert_eq!(place.run(words).code, Some(0));
-    let id = place.json(["ls"])[0]["id"].as_str().expect("an id").to_owned();
+    let id = place.json(["ls", "--items"])[0]["id"].as_str().expect("an id").to_owned();
     let attempts = &place.json(["show", &id])["attempts"];
     assert_eq!(
         (&attempts[0]["state"], &attempts[1]["state"]),
@@ -450,7 +454,7 @@ fn every_run_that_failed_is_counted_where_a_task_is_shown() {
     let place = Place::new();
     let words = ["map", "-q", "false", ":::", "a"];
     let runs = || {
-        let task = place.json(["ls"])[0]["id"].as_str().expect("an id").to_owned();
+        let task = place.json(["ls", "--items"])[0]["id"].as_str().expect("an id").to_owned();
         let shown = place.done(["show", &task]);
         shown.lines().find_map(|line| line.strip_prefix("runs ")).expect("its runs").trim().to_owned()
     };

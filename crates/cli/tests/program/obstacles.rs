@@ -13,7 +13,7 @@ fn up(place: &Place) -> Running {
     node
 }
 
-/// What is said on standard error about a task that is enqueued, with the id on standard output alone.
+/// What standard error has about a task that is enqueued, with the id on standard output alone.
 fn said(place: &Place, words: &[&str]) -> String {
     let ran = place.run(["submit"].iter().chain(words));
     assert_eq!((ran.code, ran.out.trim().len()), (Some(0), 26), "{ran:?}");
@@ -83,7 +83,7 @@ fn a_caller_that_waits_is_told_each_reason_once_and_the_next_one_when_it_changes
     let node = up(&place);
     place.done(["resume", "shell"]);
     assert_eq!(waiting.line(), "\"done\"");
-    assert!(waiting.errors().is_empty(), "nothing else is said");
+    assert!(waiting.errors().is_empty(), "nothing else is printed");
     assert_eq!(waiting.end().0, Some(0));
     drop(node);
 }

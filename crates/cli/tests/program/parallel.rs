@@ -79,6 +79,21 @@ fn items_that_look_like_options_are_warned_of() {
 }
 
 #[test]
+fn files_of_results_are_named_after_their_items() {
+    let place = Place::new();
+    mapped(&place, &["--results", "out", "echo", ":::", "docs/a.md", "docs_a.md", "../x", "a b"]);
+    let mut names: Vec<String> = std::fs::read_dir(place.folder().join("out"))
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .filter(|name| name.ends_with(".out"))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["_.._x.out", "a_b.out", "docs_a.md-2.out", "docs_a.md.out"]);
+    let second = std::fs::read_to_string(place.folder().join("out/docs_a.md-2.out")).expect("an output");
+    assert_eq!(second, "docs_a.md\n");
+}
+
+#[test]
 fn a_closed_terminal_is_an_interrupt_unless_it_is_to_be_survived() {
     let place = Place::new();
     let script =

@@ -1,6 +1,9 @@
 //! Results of a job's items, in their order: one row at a time, so that only one output is in memory.
 
-use ostler_core::{JobId, TaskId};
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use ostler_core::{JobId, TaskId, beginning};
 use ostler_store::Store;
 use ostler_store::jobs::queue_of;
 use ostler_store::views::{Filter, TaskDetail, TaskRef};
@@ -87,13 +90,81 @@ impl JobResults {
     }
 }
 
+/// Names for the files of items, which are safe as file names and differ also where upper and lower case are the same.
+#[derive(Clone, Debug, Default)]
+pub struct FileNames {
+    /// The hashes of the names that are taken: a job may have millions of items. Two names with one hash are only told apart more often.
+    taken: HashSet<u64>,
+    hashes: RandomState,
+}
+
+impl FileNames {
+    /// The maximum length of a name in bytes, without what tells it from another one.
+    const MAX_BYTES: usize = 120;
+
+    /// The name for the item with this number: the item with `_` for what is not a letter, a digit, or one of `.-+@,=`.
+    pub fn of(&mut self, number: u64, item: &[u8]) -> String {
+        let text = String::from_utf8_lossy(item);
+        let safe = |c: char| if c.is_alphanumeric() || ".-+@,=".contains(c) { c } else { '_' };
+        let mut name: String = text.chars().map(safe).collect();
+        // Such a name is hidden, or looks like an option.
+        if name.is_empty() || name.starts_with(['.', '-']) {
+            name.insert(0, '_');
+        }
+        let mut name = beginning(&name, Self::MAX_BYTES).to_owned();
+        while !self.taken.insert(self.hashes.hash_one(name.to_lowercase())) {
+            name.push_str(&format!("-{number}"));
+        }
+        name
+    }
+}
+
 impl ItemResult {
     #[must_use]
     pub fn view(&self) -> JobResultView {
-        let payload = &self.found.task.payload;
-        let item = ItemPayload::of(payload).map_or_else(|| payload.clone(), |payload| payload.item.shown());
-        let AttemptOutput { stdout, files, .. } = &self.output;
+        let task = &self.found.task.payload;
+        let payload = ItemPayload::of(task);
+        let item =
+            self.item().map_or_else(|| task.clone(), |item| String::from_utf8_lossy(&item).into_owned());
+        let AttemptOutput { stdout, stderr, files, .. } = &self.output;
         let view = JobResultView::new(self.number, item, &self.found, stdout, files.clone());
-        JobResultView { folder: self.folder.clone(), ..view }
+        JobResultView {
+            folder: self.folder.clone(),
+            stderr: Some(String::from_utf8_lossy(stderr).into_owned()).filter(|stderr| !stderr.is_empty()),
+            command: payload.filter(|payload| !payload.argv.is_empty()).map(|payload| payload.command()),
+            ..view
+        }
+    }
+
+    /// The item; `None` if the task has another payload.
+    #[must_use]
+    pub fn item(&self) -> Option<Vec<u8>> {
+        ItemPayload::of(&self.found.task.payload).map(|payload| payload.item.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_safe_and_differ() {
+        let mut names = FileNames::default();
+        let items: [(&[u8], &str); 10] = [
+            (b"docs/a.md", "docs_a.md"),
+            (b"docs_a.md", "docs_a.md-2"),
+            (b"Docs/A.md", "Docs_A.md-3"),
+            (b"..", "_.."),
+            (b"-rf", "_-rf"),
+            (b"", "_"),
+            (b"a b\n$(x)", "a_b___x_"),
+            ("größer".as_bytes(), "größer"),
+            (b"\xff", "_-9"),
+            (b"docs_a.md-2", "docs_a.md-2-10"),
+        ];
+        for ((item, expected), number) in items.into_iter().zip(1..) {
+            assert_eq!(names.of(number, item), expected);
+        }
+        assert!(names.of(11, &[b'x'; 300]).len() <= 120);
     }
 }

@@ -391,9 +391,9 @@ mod tests {
             let (notes, heard) = ostler_exec::event_channel();
             let how = of(OutputForm::Json, 1 << 20, &[text.as_bytes()]).log(&notes, most, before);
             let events = std::iter::from_fn(|| heard.try_recv());
-            let pieces = events.map(|event| match event {
-                EventBody::Stdout { text: piece } => serde_json::from_str::<String>(&piece).expect("JSON"),
-                other => panic!("{other:?}"),
+            let pieces = events.map(|event| {
+                let EventBody::Stdout { text: piece } = event else { panic!("{event:?}") };
+                serde_json::from_str::<String>(&piece).expect("JSON")
             });
             (pieces.collect::<String>(), how)
         };
