@@ -1,5 +1,5 @@
 //! Draining of a node whose pool of functions is full, with a long queue behind it and a script that nothing interrupts: it starts nothing
-//! more, waits for what runs, and takes the drain back.
+//! more, waits for what runs, and takes the drain back. A drain by SIGTERM does the same, and is final.
 //!
 //! Threads run a hundred functions at once. Hosts run fewer: each is a process. With `OSTLER_ROUNDS` set, they are a hundred, too.
 
@@ -7,6 +7,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+use ostler_testkit::ProcessSignal;
 
 use crate::function_kills::rows;
 use crate::ostler::{Place, Running};
@@ -17,7 +19,7 @@ const MANY: usize = 100;
 /// Hosts of the short test.
 const FEW: usize = 12;
 /// Queued tasks for each that runs.
-const QUEUED_PER_RUNNING: usize = 4;
+const QUEUED_PER_RUNNING: usize = 5;
 /// Tasks that end during the first drain.
 const LET_THROUGH: usize = 5;
 /// How often a held response has another byte, so that no limit of its request ends it.
@@ -130,9 +132,9 @@ fn drains(isolation: &str, running: usize) {
     let begun = running + LET_THROUGH;
     until("all workers are busy again", || (gate.arrived() == begun).then_some(()));
 
-    // One task ignores its cancellation. Its limit ends it, and the drain waits for the others.
-    place.done(["drain", "anna"]);
-    node.says("drain requested");
+    // One task cannot be interrupted. Its limit ends it, and the drain waits for the others.
+    node.signal(ProcessSignal::TERM);
+    node.says(&format!("waiting up to 5m for {running} running tasks"));
     gate.open(|passes| passes.deaf = 1);
     until("the deaf one has failed", || (count(&place, "state = 'failed'") == 1).then_some(()));
     assert_eq!(count(&place, "state = 'running'"), running - 1, "the others run on");
