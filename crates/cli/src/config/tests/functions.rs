@@ -77,3 +77,10 @@ fn wrong_keys_of_functions_are_refused_with_a_sentence() {
         assert!(sentence.contains(says), "{sentence}");
     }
 }
+
+#[cfg(feature = "v8")]
+#[test]
+fn v8_on_threads_is_refused_with_a_sentence() {
+    let sentence = fault(&pool("engine = \"v8\"\nisolation = \"thread\""));
+    assert!(sentence.contains("possible with engine = \"quickjs\" only"), "{sentence}");
+}
