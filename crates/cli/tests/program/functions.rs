@@ -35,6 +35,7 @@ on_each_engine!(
     secrets_reach_the_function_and_no_record,
     a_changed_file_is_used_and_a_broken_one_fails_with_its_place,
     warm_functions_keep_their_state_and_fresh_ones_do_not,
+    a_handler_of_requests_answers_a_payload_with_its_response,
 );
 
 /// A place whose node has a pool of functions on this engine, with these lines in its config.
@@ -196,6 +197,38 @@ fn warm_functions_keep_their_state_and_fresh_ones_do_not(engine: &str) {
         let calls: Vec<Value> = (0..3).map(|_| output(&place, "count", "null")).collect();
         assert_eq!(calls.last(), Some(&json!(last)), "{reuse}: {calls:?}");
     }
+}
+
+fn a_handler_of_requests_answers_a_payload_with_its_response(engine: &str) {
+    let module = "export default {\n  async fetch(request, ctx) {\n    \
+        const { name } = await request.json();\n    \
+        if (request.headers.get('x-token') !== ctx.secret('TOKEN')) return new Response(null, { status: 403 });\n    \
+        return Response.json({ hello: name, path: new URL(request.url).pathname }, { status: 201 })\n  }\n}";
+    let place = place(engine, "secrets = [\"TOKEN\"]", &[("hook", module)]);
+    let config = std::fs::read_to_string(place.folder().join("ostler.toml")).expect("text");
+    place.write("ostler.toml", format!("{config}\n[secrets]\nTOKEN = \"opensesame\"\n"));
+    let _node = up(&place);
+    let request = |token: &str| {
+        json!({
+            "url": "https://example.org/greet?x=1", "method": "POST",
+            "headers": { "x-token": token }, "body": "{\"name\":\"Ada\"}",
+        })
+    };
+    let answer = output(&place, "hook", &request("opensesame").to_string());
+    assert_eq!(
+        (&answer["status"], &answer["headers"]["content-type"]),
+        (&json!(201), &json!("application/json"))
+    );
+    let body = answer["body"].as_str().expect("a text");
+    assert_eq!(
+        serde_json::from_str::<Value>(body).expect("JSON"),
+        json!({ "hello": "Ada", "path": "/greet" })
+    );
+    assert_eq!(
+        output(&place, "hook", &request("guess").to_string())["status"],
+        403,
+        "an answer is an output"
+    );
 }
 
 #[test]
