@@ -4,7 +4,8 @@
 //! function (`bridge.rs`), the loop that drives jobs, timers and answers (`pump.rs`), reuse (`worker.rs`).
 //!
 //! **Isolates of one thread are dropped in the reverse order of their creation**, and only the newest one may execute: V8 aborts
-//! otherwise. [`LiveIsolate`] checks it for every engine.
+//! otherwise. [`LiveIsolate`] checks it for every engine. Its tests are below, and those of each engine in its `isolate.rs`:
+//! `two_isolates_are_not_interleaved`, `an_older_isolate_does_not_execute`.
 
 pub(crate) mod quickjs;
 #[cfg(feature = "v8")]

@@ -7,6 +7,7 @@ use ostler_exec::{Control, Work, WorkerFate, event_channel};
 use ostler_isolate::Isolation;
 
 use crate::bench::{Bench, SOON, failure, lines, output, work};
+use crate::engines::by_engine;
 
 on_each_engine_async!(
     a_deaf_script_ends_with_its_cause_and_its_host_with_it,
@@ -84,7 +85,11 @@ async fn all_threads_of_a_host_are_restricted_and_it_has_no_other_descriptors() 
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
         threads += 1;
     }
-    assert!(threads >= 3, "reader, isolate and watchdog: {threads}");
+    assert_eq!(
+        threads,
+        by_engine(3, 4),
+        "reader, isolate and watchdog; with V8 its ticker, and no thread of its own"
+    );
     let inet = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"]
         .map(|table| std::fs::read_to_string(format!("/proc/{host}/net/{table}")).unwrap_or_default());
     for entry in std::fs::read_dir(format!("/proc/{host}/fd")).expect("it is there") {

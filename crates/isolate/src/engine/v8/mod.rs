@@ -5,12 +5,12 @@
 //! - **Threads that exist before V8 is initialised cannot run it** where the processor has memory protection keys: they get no access to
 //!   its pages. So [`V8::initialize`] refuses to be second (`tests/v8_start.rs`), and a value of [`V8`] is the proof that it has run.
 //! - **V8 uses no threads of its own here** (`--single-threaded`): compilers and garbage collection count as CPU time of the call, and
-//!   a process that may not create threads runs it. The ticker is the only thread, and is started with it (`ticker.rs`).
+//!   a process that may not create threads runs it. The ticker is the only thread, and is started with it (`hosts.rs` counts them).
 //! - **There is no handler that V8 polls.** The ticker asks a running isolate to interrupt itself, and the isolate asks the bridge, on its
 //!   own thread, as QuickJS does. A script inside of a builtin that is never interrupted is deaf (`deaf.rs`).
 //! - **A termination cannot be caught by a script**, and stays pending if no script notices it: the isolate is dropped then (`bombs.rs`).
 //! - **Near the heap limit, V8 asks once for more memory, and aborts the process the next time.** It gets more, for the script to come to
-//!   a point where it is terminated. A builtin that needs still more is the end of the process: `differences.md` lists such scripts.
+//!   a point where it is terminated (`src/engine/v8/memory.rs`). A builtin that needs still more is the end of the process (`bombs.rs`).
 //! - **Buffers are outside of the heap.** Their allocator counts them, and refuses what exceeds the limit together with the heap.
 //!   V8 takes a refusal for the last of its memory, so the call ends. Resizable buffers do not use the allocator, so there are none
 //!   (`v8.rs`).
