@@ -251,12 +251,34 @@ fn described<'s>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::tests::begin;
     use crate::engine::v8::V8;
     use crate::limits::FunctionLimits;
 
     fn isolate() -> V8Isolate {
         V8::initialize_among_threads().expect("it starts");
         V8Isolate::new(Bridge::new(&FunctionLimits::default())).expect("there is memory")
+    }
+
+    /// Loads a function into a new context, and returns the ids of its scripts: V8 gives out another one for each that it compiles.
+    fn scripts_of(text: &str) -> Vec<i32> {
+        let mut isolate = isolate();
+        begin(&isolate.state.bridge);
+        isolate.load(&FunctionSource::single("test.js", text)).expect("it is loaded");
+        isolate.run_job().expect("there is none that fails");
+        isolate.state.modules.borrow().script_ids()
+    }
+
+    #[test]
+    fn a_function_is_compiled_once_for_all_contexts_of_a_heap() {
+        let first = scripts_of("export default () => 1");
+        assert_eq!(first.len(), 1);
+        let other = scripts_of("export default () => 2");
+        assert_ne!(other, first, "another function");
+        for _ in 0..3 {
+            assert_eq!(scripts_of("export default () => 1"), first);
+            assert_eq!(scripts_of("export default () => 2"), other);
+        }
     }
 
     #[test]

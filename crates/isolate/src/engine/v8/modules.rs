@@ -28,6 +28,11 @@ impl ModuleTable {
     pub(super) fn new(source: &FunctionSource) -> Self {
         Self { source: Some(source.clone()), ..Self::default() }
     }
+
+    #[cfg(test)]
+    pub(super) fn script_ids(&self) -> Vec<i32> {
+        self.paths.keys().copied().collect()
+    }
 }
 
 /// Why a module cannot be used.
