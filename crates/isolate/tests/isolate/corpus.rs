@@ -49,6 +49,16 @@ pub(crate) const ENDING: &[Bomb] = &[
         &["cpu", "memory"],
     ),
     bomb("backtracking", "/^(a+)+$/.test('a'.repeat(40) + 'b')", &["cpu"]),
+    // V8 looks at the end only, because the match is not longer than 60.
+    in_v8(
+        bomb("backtracking of choices", "'a'.repeat(3e6).match(/(?:a?){30}a{30}$/)", &["cpu"]),
+        &["output"],
+    ),
+    bomb(
+        "fill of a proxy",
+        "[].fill.call(new Proxy({ length: 2 ** 32 - 1 }, { set: () => true }), 1)",
+        &["cpu"],
+    ),
     bomb("objects", "let x = []; for (;;) x.push({ a: 1, b: [1, 2, 3] });", &["memory", "cpu"]),
     bomb("buffers", "let x = []; for (;;) x.push(new ArrayBuffer(1 << 20));", &["memory"]),
     bomb("one buffer", "new Uint8Array(5e8).fill(1)", &["memory"]),
@@ -188,6 +198,22 @@ pub(crate) const DEAF: &[DeafScript] = &[
         "division of large integers",
         "const a = (1n << 400000n) - 1n; for (let i = 0; i < 1e4; i++) (a * a) / (a - 3n)",
         &["ended cpu"],
+    ),
+    deaf(
+        "union of sets",
+        "const a = new Set(Array.from({ length: 3e4 }, (_, i) => i)); for (let i = 0; i < 1e5; i++) a.union(a)",
+        &["ended cpu"],
+    ),
+    deaf(
+        "expression of many choices",
+        "new RegExp(('(' + 'a|'.repeat(60000) + 'b)').repeat(3)).test('c'.repeat(1e5))",
+        &["deaf", "ended cpu"],
+    ),
+    // QuickJS reads no more than a hundred characters, and so it ends there.
+    deaf(
+        "dates from a long text",
+        "const s = ' '.repeat(3e6); for (;;) Date.parse(s)",
+        &["deaf", "ended cpu"],
     ),
     deaf("JSON of a sparse array", "JSON.stringify(new Array(1e9))", &["ended thrown"]),
     deaf("power", "3n ** 20000000n", &["ended memory", "ended cpu", "ended thrown"]),
