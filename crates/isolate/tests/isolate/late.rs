@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ostler_core::WorkerId;
+use ostler_core::{Id, WorkerId};
 use ostler_exec::{Control, event_channel};
 use ostler_isolate::{Isolation, Reuse, WarmPolicy};
 
@@ -23,6 +23,9 @@ const ROUNDS: u32 = 60;
 /// Rounds and functions of a rotation: of the short test, and functions of the long one.
 const SHORT_ROTATION: (u32, u32) = (8, 30);
 const FUNCTIONS: u32 = 1_000;
+/// Tasks from which on the memory of a host must not grow any more, but for this much: KiB per 1,000 tasks.
+const SETTLED_TASKS: u32 = 100_000;
+const MAX_SLOPE: f64 = 1.0;
 
 /// A leaves timers, promises and calls behind, and ends by itself or when it is cancelled. B reports what it finds.
 const MODULE: &str = r#"
@@ -87,13 +90,46 @@ async fn nothing_late_of_a_task_reaches_the_next() {
     }
 }
 
-/// Resident memory in KiB, and open descriptors.
-fn weigh(bench: &Bench, worker: WorkerId) -> (u64, usize) {
+/// A host after a round.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    worker: WorkerId,
+    /// Resident memory.
+    kib: u64,
+    descriptors: usize,
+}
+
+fn weigh(bench: &Bench, worker: WorkerId) -> Weight {
     let pid = bench.executor.vitals(worker).pid.expect("a host is a process");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     let kib = kib.and_then(|kib| kib.parse().ok()).expect("a number");
-    (kib, std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there").count())
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there").count();
+    Weight { worker, kib, descriptors }
+}
+
+/// Growth in KiB per 1,000 tasks: the median of the slopes between any two rounds of the same host.
+fn slope(weights: &[Weight], functions: u32) -> f64 {
+    let mut slopes = Vec::new();
+    for (at, first) in weights.iter().enumerate() {
+        for (rounds, last) in (1..).zip(&weights[at + 1..]).filter(|(_, last)| last.worker == first.worker) {
+            let tasks = f64::from(functions) * f64::from(rounds);
+            slopes.push((last.kib as f64 - first.kib as f64) / tasks * 1_000.0);
+        }
+    }
+    slopes.sort_by(f64::total_cmp);
+    slopes.get(slopes.len() / 2).copied().unwrap_or_default()
+}
+
+#[test]
+fn a_slope_is_what_most_rounds_of_a_host_say() {
+    let slope_of = |kib: [(u128, u64); 5], functions| {
+        let weigh = |(host, kib)| Weight { worker: WorkerId(Id::from_bits(host)), kib, descriptors: 5 };
+        slope(&kib.map(weigh), functions)
+    };
+    let settles = |kib| slope_of([100, 100, kib, 100, 100].map(|kib| (1, kib)), 1_000);
+    assert_eq!((settles(100), settles(900)), (0.0, 0.0), "one round is unlike the others");
+    assert_eq!(slope_of([(1, 100), (1, 102), (1, 104), (2, 50), (2, 52)], 500), 4.0, "a host was replaced");
 }
 
 async fn a_rotation_of_functions_leaves_no_memory_and_no_descriptors_behind() {
@@ -117,9 +153,9 @@ async fn a_rotation_of_functions_leaves_no_memory_and_no_descriptors_behind() {
         bench.executor.close(worker).await;
         // What a heap and its arenas settle at is not growth.
         let settled = weights.len() / 4;
-        let ((first, descriptors), (last, at_end)) = (weights[settled], weights[weights.len() - 1]);
-        let tasks = f64::from(functions) * (weights.len() - 1 - settled) as f64;
-        let slope = (last as f64 - first as f64) / tasks * 1_000.0;
+        let Weight { kib: first, descriptors, .. } = weights[settled];
+        let Weight { kib: last, descriptors: at_end, .. } = weights[weights.len() - 1];
+        let slope = slope(&weights[settled..], functions);
         println!(
             "{}, {reuse:?}: {} tasks of {functions} functions; {first} KiB after {} rounds, {last} KiB at the end, {slope:.2} KiB per 1,000 tasks; {at_end} descriptors",
             tested().name(),
@@ -130,5 +166,8 @@ async fn a_rotation_of_functions_leaves_no_memory_and_no_descriptors_behind() {
         // A short run ends before the heap of V8 has settled.
         let growth = if is_long { 8 * 1_024 } else { 64 * 1_024 };
         assert!(last <= first + growth, "{first} KiB, then {last} KiB: {weights:?}");
+        if rounds * functions >= SETTLED_TASKS {
+            assert!(slope <= MAX_SLOPE, "{slope:.2} KiB per 1,000 tasks: {weights:?}");
+        }
     }
 }
