@@ -10,7 +10,8 @@
 //! - `postgres/mod.rs`: the PostgreSQL store, compared with bare statements and peers on the same server.
 //! - `node/mod.rs`: a whole node: no-ops, pick-up, commands, failover, and its idle cost.
 //! - `rate.rs`: how closely two nodes keep to one rate. `map.rs`: `ostler map` compared with xargs and GNU parallel.
-//! - `http.rs`: the HTTP API in front of a million tasks; `readers.rs`: readers of its overview.
+//! - `http.rs`: the HTTP API in front of a million tasks, served by `serving.rs`, warm and cold (`cold.rs`); `readers.rs`: readers of its
+//!   overview.
 //! - `workers/`: long-lived workers compared with the process pools of Python and the thread pools of JavaScript.
 //! - `isolates/`: JavaScript functions compared with contexts and threads of Node, and with workerd.
 //! - `threads.rs`: closures on the pool of threads, compared with bare threads.
@@ -22,6 +23,7 @@ mod args;
 mod backlog;
 mod ceiling;
 mod child;
+mod cold;
 mod disk;
 mod faults;
 mod http;
@@ -38,6 +40,7 @@ mod rate;
 mod readers;
 mod report;
 mod scale;
+mod serving;
 mod sides;
 mod stats;
 mod threads;

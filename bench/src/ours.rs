@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ostler_core::{
-    ErrorClass, Failure, Id, Minter, Outcome, Priority, Seed, SessionId, TaskId, Timestamp, WorkerId,
-};
+use ostler_core::{ErrorClass, Failure, Id, Minter, Outcome, Priority, Seed, SessionId, TaskId, WorkerId};
 use ostler_sqlite::{Durability, Options, Sqlite};
 use ostler_store::calls::{
     Claim, ClaimAnswer, Enqueued, Fenced, Finished, Kinds, NewSession, NewTask, QueueChange, Ran, Report,
@@ -115,11 +113,6 @@ impl Ours {
     /// The store's count of queued tasks.
     pub(crate) async fn queued(&self) -> Result<u64, Error> {
         Ok(self.store.survey().await?.lanes.iter().map(|lane| lane.counts.queued).sum())
-    }
-
-    /// When a node last reported its workers, which it does with each heartbeat.
-    pub(crate) async fn last_report(&self) -> Result<Option<Timestamp>, Error> {
-        Ok(self.store.survey().await?.workers.into_iter().map(|worker| worker.last_seen).max())
     }
 
     // ---- measured work ----

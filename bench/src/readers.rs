@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::http::{HEARTBEAT, ServingNode, TOKEN};
 use crate::load::Shape;
 use crate::ours::Ours;
+use crate::serving::{Connection, HEARTBEAT, ServingNode, TOKEN};
 use crate::{Error, machine};
 
 /// Readers at once.
@@ -19,8 +20,10 @@ const ASLEEP_OF_TEN: usize = 1;
 /// How long tasks are run with each number of readers.
 const SLICE: Duration = Duration::from_secs(10);
 const BATCH: usize = 128;
-/// How often the time of the last heartbeat is read.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often the number of heartbeats is read.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The metric with that number.
+const HEARTBEATS: &str = "ostler_heartbeats_total";
 const BYTES_IN_MIB: f64 = 1_048_576.0;
 
 /// Prints a row for each number of readers.
@@ -38,7 +41,8 @@ pub(crate) async fn measure(store: &str, ours: &Arc<Ours>, node: &ServingNode) -
             let is_read = number % 10 < 10 - ASLEEP_OF_TEN;
             readers.spawn(hold(stream, is_read.then(|| Arc::clone(&sent))));
         }
-        let beats = tokio::spawn(latest_beat(Arc::clone(ours), SLICE));
+        let connection = node.connect()?;
+        let beats = tokio::task::spawn_blocking(move || latest_beat(connection, SLICE));
         let tally = ours.run(Shape::Batch(BATCH), SLICE).await?;
         let late = beats.await??;
         let rate = tally.done as f64 / tally.took.as_secs_f64();
@@ -64,18 +68,40 @@ async fn hold(mut stream: TcpStream, sent: Option<Arc<AtomicU64>>) {
     }
 }
 
-/// By how much the latest of the node's heartbeats came after its time: the longest gap between two, less the interval.
-async fn latest_beat(ours: Arc<Ours>, about: Duration) -> Result<Duration, Error> {
-    let (mut seen, mut longest) = (None, HEARTBEAT);
-    let over = tokio::time::Instant::now() + about;
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    while looks.tick().await < over {
-        let Some(beat) = ours.last_report().await? else { continue };
-        if let Some(before) = seen.replace(beat) {
-            longest = longest.max(beat.since(before));
+/// By how much the latest of the node's heartbeats came after its time, at most: a reading of their number may wait for the store.
+fn latest_beat(mut connection: Connection, about: Duration) -> Result<Duration, Error> {
+    let (mut beats, begun) = (Beats::default(), Instant::now());
+    // Nothing is ever sent: only the wait.
+    let (_never, pause) = mpsc::channel::<()>();
+    while begun.elapsed() < about {
+        let (_, metrics) = connection.get("/metrics")?;
+        let sample = metrics.lines().find_map(|line| line.strip_prefix(HEARTBEATS)?.rsplit(' ').next());
+        let count: f64 = sample.ok_or("the node counts its heartbeats")?.parse()?;
+        beats.see(begun.elapsed(), count as u64);
+        let _ = pause.recv_timeout(LOOK_EVERY);
+    }
+    let longest = beats.longest.ok_or("no two heartbeats were seen")?;
+    Ok(longest.saturating_sub(HEARTBEAT))
+}
+
+/// The longest time between two heartbeats.
+#[derive(Default)]
+struct Beats {
+    count: Option<u64>,
+    /// When the count was seen to rise.
+    rose: Option<Duration>,
+    longest: Option<Duration>,
+}
+
+impl Beats {
+    fn see(&mut self, at: Duration, count: u64) {
+        if self.count.replace(count).is_none_or(|before| before == count) {
+            return;
+        }
+        if let Some(rose) = self.rose.replace(at) {
+            self.longest = self.longest.max(Some(at - rose));
         }
     }
-    Ok(longest - HEARTBEAT)
 }
 
 async fn open(node: &ServingNode) -> Result<TcpStream, Error> {
@@ -91,4 +117,24 @@ async fn open(node: &ServingNode) -> Result<TcpStream, Error> {
         return Err(format!("a stream was answered by {}", String::from_utf8_lossy(&begun)).into());
     }
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_that_comes_late_is_seen_and_none_is_no_time() {
+        let at = |looks: &[(u64, u64)]| {
+            let mut beats = Beats::default();
+            for (ms, count) in looks {
+                beats.see(Duration::from_millis(*ms), *count);
+            }
+            beats.longest
+        };
+        // The first rise may be any part of an interval after the first look.
+        let looks = [(0, 4), (300, 5), (700, 5), (1_300, 6), (2_900, 7), (3_900, 8)];
+        assert_eq!(at(&looks), Some(Duration::from_millis(1_600)));
+        assert_eq!(at(&[(0, 4), (5_000, 4), (9_000, 5)]), None);
+    }
 }

@@ -1,8 +1,9 @@
 //! A private PostgreSQL server for the benchmark: in its own folder, on its own socket, with full durability. Its supervisor watches a
 //! pipe of this process, and stops the server when this process ends in any way.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Error;
@@ -28,19 +29,28 @@ const MAX_START: Duration = Duration::from_secs(60);
 /// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Runs the server ($1: its folder; the rest: the program) until standard input is closed; then cleans up.
+/// Runs the server ($1: its folder; the rest: the program) until standard input is closed; then cleans up. A line stops it, which a line
+/// answers, and another one starts it again.
 const SUPERVISOR: &str = r#"folder=$1; shift
-"$@" >"$folder/server.log" 2>&1 </dev/null & server=$!
-read -r _
-kill -INT "$server" 2>/dev/null
-wait "$server" 2>/dev/null
+up() { "$@" >>"$folder/server.log" 2>&1 </dev/null & server=$!; }
+down() { kill -INT "$server" 2>/dev/null; wait "$server" 2>/dev/null; }
+up "$@"
+while read -r _; do
+    down
+    echo down
+    read -r _ || break
+    up "$@"
+done
+down
 rm -rf "$folder""#;
 
 /// The server. On drop it is stopped and its folder removed.
 pub(crate) struct Server {
     folder: PathBuf,
+    programs: PathBuf,
     supervisor: Child,
     line: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -73,12 +83,16 @@ impl Server {
         supervisor.args(["-c", SUPERVISOR, "supervisor"]).arg(&folder);
         supervisor.arg(server.get_program()).args(server.get_args());
         let mut supervisor =
-            supervisor.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+            supervisor.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let line = supervisor.stdin.take();
-        let started = Self { folder, supervisor, line };
-        started.wait_until_up(&programs)?;
+        let answers = BufReader::new(supervisor.stdout.take().ok_or("the supervisor answers")?);
+        let started = Self { folder, programs, supervisor, line, answers };
+        started.wait_until_up()?;
         said(
-            Command::new(programs.join("createdb")).arg("-h").arg(&started.folder).args(["-U", NAME, NAME]),
+            Command::new(started.programs.join("createdb"))
+                .arg("-h")
+                .arg(&started.folder)
+                .args(["-U", NAME, NAME]),
         )?;
         Ok(started)
     }
@@ -94,11 +108,32 @@ impl Server {
         format!("postgres://{NAME}@{socket}/{NAME}")
     }
 
-    fn wait_until_up(&self, programs: &Path) -> Result<(), Error> {
+    /// Stops the server, does this with the folder of its files, and starts it again: nothing is in its buffers.
+    pub(crate) fn restart_after(
+        &mut self,
+        act: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.tell()?;
+        let mut down = String::new();
+        self.answers.read_line(&mut down)?;
+        if down.trim() != "down" {
+            return Err("the supervisor of the server has ended".into());
+        }
+        act(&self.folder.join("data"))?;
+        self.tell()?;
+        self.wait_until_up()
+    }
+
+    fn tell(&mut self) -> Result<(), Error> {
+        let line = self.line.as_mut().ok_or("the supervisor listens")?;
+        Ok(line.write_all(b"\n")?)
+    }
+
+    fn wait_until_up(&self) -> Result<(), Error> {
         let begun = Instant::now();
         let (_never, pause) = std::sync::mpsc::channel::<()>();
         loop {
-            let mut ready = Command::new(programs.join("pg_isready"));
+            let mut ready = Command::new(self.programs.join("pg_isready"));
             ready.arg("-q").arg("-h").arg(&self.folder).args(["-U", NAME]);
             if ready.status()?.success() {
                 return Ok(());
