@@ -2,7 +2,7 @@
 """Makes clients from docs/openapi.json and lets each do a scenario: python3 crates/server/tests/generated_client.py
 
 The generators, openapi-python-client and openapi-generator, come from the package registry, into a virtual environment below the target folder.
-The one for Rust needs Java.
+The one for Rust needs Java. Each language has a store of its own: a file, or a schema of the server.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fuzz import ROOT, TOKENS, Node
+from fuzz import ROOT, TOKENS, Node, store_for
 
 GENERATORS = {"python": "openapi-python-client==0.29.1", "rust": "openapi-generator-cli==7.26.0"}
 DESCRIPTION = ROOT / "docs/openapi.json"
@@ -30,7 +30,8 @@ def main():
             client = {"python": python, "rust": rust}[language](Path(folder))
             work = Path(folder) / "node"
             work.mkdir()
-            with Node(asked.program.resolve(), asked.store, work) as node:
+            store = store_for(asked.store, f"client_{language}")
+            with Node(asked.program.resolve(), store, work) as node:
                 arguments = [f"http://{node.address}", TOKENS["full"]]
                 subprocess.run([*client, *arguments], check=True, cwd=folder)
         print(f"the client that was generated in {language} did the scenario")
