@@ -115,7 +115,7 @@ impl Dispatcher {
                 // A session that is over is no guess: pages ask for it until there is a new one.
                 let is_token = head.headers.contains_key(AUTHORIZATION);
                 if refusal == ApiRefusal::Unauthorized && credential == Credential::Wrong && is_token {
-                    self.slow_down(connection.peer).await;
+                    self.slow_down("token", connection.peer).await;
                 }
                 let wants_page = matches!(operation.answers, Answers::Page) && accepts_html(&head.headers);
                 if refusal == ApiRefusal::Unauthorized && wants_page {
@@ -141,10 +141,9 @@ impl Dispatcher {
         };
         let target = format!("{} {path}", head.method);
         let done = run_operation(operation, call, target).await;
-        // A login with a wrong text is a guess, like a request with a wrong token.
-        let status = done.as_ref().map_or_else(|error| error.status, |answer| answer.status());
-        if status == StatusCode::UNAUTHORIZED {
-            self.slow_down(connection.peer).await;
+        // The guard has let the caller in: what an operation itself finds wrong is the text of a login link.
+        if done.as_ref().map_or_else(|error| error.status, Answer::status) == StatusCode::UNAUTHORIZED {
+            self.slow_down("login link", connection.peer).await;
         }
         match operation.answers {
             Answers::Page => Ok(done.unwrap_or_else(|error| page::failed(path, &error))),
@@ -176,12 +175,12 @@ impl Dispatcher {
         }
     }
 
-    /// Counts and logs a wrong token, without the token, and makes its sender wait.
-    async fn slow_down(&self, peer: Option<IpAddr>) {
+    /// Counts and logs a wrong token or login link, without its text, and makes its sender wait.
+    async fn slow_down(&self, what: &str, peer: Option<IpAddr>) {
         let (count, pause) =
             self.wrong_tokens.lock().expect("no panic while wrong tokens are held").add(Instant::now());
         let from = peer.map_or_else(|| "a Unix socket".to_owned(), |peer| peer.to_string());
-        tracing::warn!(target: "ostler::server", count, "a wrong token from {from}");
+        tracing::warn!(target: "ostler::server", count, "a wrong {what} from {from}");
         tokio::time::sleep(pause).await;
     }
 

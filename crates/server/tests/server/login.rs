@@ -172,3 +172,13 @@ async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is changed");
     assert!(ostler_server::Tokens::file(&path).is_err_and(|error| error.to_string().contains("chmod 600")));
 }
+    // Texts of login links are guesses too, and are counted with the tokens.
+    let began = Instant::now();
+    log_in(&world, "guessed").await.is(401);
+    let form = [
+        ("origin", "https://ostler.example.org"),
+        ("sec-fetch-site", "same-origin"),
+        ("content-type", "application/x-www-form-urlencoded"),
+    ];
+    client.ask("POST", "/login/form", &form, "token=guessed").await.is(401);
+    assert!(began.elapsed() >= Duration::from_millis(800 + 1_600), "{:?}", began.elapsed());
