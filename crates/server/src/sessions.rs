@@ -101,3 +101,63 @@ fn bound(kept: &mut HashMap<TokenDigest, Granted>) {
         kept.remove(&oldest);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long a session may outlive its token.
+    const PROMISED: Duration = Duration::from_secs(1);
+
+    fn write(path: &std::path::Path, token: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::write(path, format!("owner full {token}\n")).expect("it is written");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is private");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_and_an_unused_link_end_within_a_second_of_their_token_and_others_go_on() {
+        let here = ostler_testkit::TempStore::real();
+        let path = here.folder().join("tokens");
+        write(&path, "the-first-token-of-tests");
+        let (tokens, sessions) = (Tokens::file(&path).expect("they are read"), BrowserSessions::default());
+        let owner = tokens.find("the-first-token-of-tests").expect("it is there");
+        let log_in = || sessions.link(owner.clone());
+        let (cookie, _) = sessions.log_in(&log_in(), &tokens).expect("it logs in");
+        let unused = log_in();
+        // Nothing changes by time alone.
+        tokio::time::advance(10 * PROMISED).await;
+        assert!(sessions.find(&cookie, &tokens).is_some());
+        // A line more ends nothing.
+        let both = "the-first-token-of-tests\nother full the-second-token-of-tests";
+        write(&path, both);
+        tokio::time::advance(PROMISED).await;
+        assert!(sessions.find(&cookie, &tokens).is_some());
+        write(&path, "the-second-token-of-tests");
+        tokio::time::advance(PROMISED).await;
+        assert_eq!(sessions.find(&cookie, &tokens), None);
+        assert_eq!(sessions.log_in(&unused, &tokens), None);
+        // It does not come back with its token.
+        write(&path, both);
+        tokio::time::advance(PROMISED).await;
+        assert!(tokens.find("the-first-token-of-tests").is_some());
+        assert_eq!(sessions.find(&cookie, &tokens), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_and_a_link_end_at_their_time() {
+        let tokens = Tokens::one("the-only-token-of-tests").expect("a token");
+        let sessions = BrowserSessions::default();
+        let owner = tokens.owner().expect("it is there");
+        let late = sessions.link(owner.clone());
+        tokio::time::advance(LINK_TTL + Duration::from_millis(1)).await;
+        assert_eq!(sessions.log_in(&late, &tokens), None);
+        let link = sessions.link(owner);
+        let (cookie, _) = sessions.log_in(&link, &tokens).expect("it logs in");
+        assert_eq!(sessions.log_in(&link, &tokens), None, "once");
+        tokio::time::advance(SESSION_TTL).await;
+        assert!(sessions.find(&cookie, &tokens).is_some());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(sessions.find(&cookie, &tokens), None);
+    }
+}

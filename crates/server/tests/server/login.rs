@@ -9,6 +9,7 @@ use crate::world::{FULL, READ, Reply, World, on_each_store};
 
 on_each_store!(
     a_link_opens_one_session_which_ends_with_its_token,
+    a_link_of_another_site_leads_a_session_to_its_task_and_a_frame_of_it_to_nothing,
     nodes_of_one_machine_keep_their_sessions_apart,
     a_visitor_with_a_read_token_logs_in_looks_and_logs_out,
 );
@@ -52,6 +53,37 @@ async fn a_link_opens_one_session_which_ends_with_its_token(world: World) {
     let old = client.ask("GET", "/api/v1/session", &[("authorization", &format!("Bearer {FULL}"))], "").await;
     assert_eq!(old.status, 401);
     log_in(&world, &unused).await.is(401);
+}
+
+async fn a_link_of_another_site_leads_a_session_to_its_task_and_a_frame_of_it_to_nothing(world: World) {
+    let id = world.enqueue(1).await[0];
+    let link = world.server().login_text().expect("a link");
+    let logged_in = log_in(&world, &link).await;
+    let cookie = logged_in.is(200).header("set-cookie").expect("a cookie").to_owned();
+    let pair = cookie.split(';').next().expect("a pair");
+    // What a browser sends after a click in a chat or a mail; for a cookie that is Strict it would send none.
+    let path = format!("/tasks/{id}");
+    let ways = [
+        ("cross-site", "navigate", "document", 200),
+        ("same-site", "navigate", "document", 200),
+        ("none", "navigate", "document", 200),
+        ("cross-site", "navigate", "iframe", 403),
+        ("cross-site", "no-cors", "image", 403),
+        ("cross-site", "no-cors", "script", 403),
+        ("same-site", "cors", "empty", 403),
+    ];
+    for (site, mode, dest, status) in ways {
+        let headers = [
+            ("cookie", pair),
+            ("sec-fetch-site", site),
+            ("sec-fetch-mode", mode),
+            ("sec-fetch-dest", dest),
+            ("accept", "text/html"),
+        ];
+        let reply = world.client().await.ask("GET", &path, &headers, "").await;
+        assert_eq!(reply.status, status, "{site} {mode} {dest}");
+        assert_eq!(reply.body.contains(&id.to_string()), status == 200, "{site} {mode} {dest}");
+    }
 }
 
 async fn nodes_of_one_machine_keep_their_sessions_apart(one: World) {
@@ -164,14 +196,6 @@ async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
         assert_eq!((reply.status, reply.code().as_str()), (401, "unauthorized"));
     }
     assert!(began.elapsed() >= Duration::from_millis(100 + 200 + 400), "{:?}", began.elapsed());
-    let path = world.place.folder().join("open-tokens");
-    let tokens = ostler_server::Tokens::file(&path);
-    tokens.expect("they are created");
-    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is changed");
-    assert!(ostler_server::Tokens::file(&path).is_err_and(|error| error.to_string().contains("chmod 600")));
-}
     // Texts of login links are guesses too, and are counted with the tokens.
     let began = Instant::now();
     log_in(&world, "guessed").await.is(401);
@@ -182,3 +206,11 @@ async fn wrong_tokens_are_slowed_and_a_file_that_others_read_is_refused() {
     ];
     client.ask("POST", "/login/form", &form, "token=guessed").await.is(401);
     assert!(began.elapsed() >= Duration::from_millis(800 + 1_600), "{:?}", began.elapsed());
+    let path = world.place.folder().join("open-tokens");
+    let tokens = ostler_server::Tokens::file(&path);
+    tokens.expect("they are created");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is changed");
+    assert!(ostler_server::Tokens::file(&path).is_err_and(|error| error.to_string().contains("chmod 600")));
+}
