@@ -50,6 +50,22 @@ async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read(wo
     assert_eq!(world.get("/api/v1/stats").await.is(200).json()["submitted"], 0);
 }
 
+/// The HTTP library answers these before there is a request that could be given headers. There is nothing in them to protect.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_request_is_answered_without_a_body_and_ends_the_connection() {
+    let world = World::new().await;
+    let many =
+        format!("GET /health HTTP/1.1\r\nhost: {}\r\n{}\r\n", world.address, "x-more: 1\r\n".repeat(70));
+    for (text, status) in [("nonsense\r\n\r\n", 400), (many.as_str(), 431)] {
+        let mut client = world.client().await;
+        client.send(text).await;
+        let refused = tokio::time::timeout(MAX_WAIT, client.head()).await.expect("it is refused");
+        assert_eq!((refused.status, refused.header("content-length")), (status, Some("0")), "{refused:?}");
+        assert_eq!(refused.header("content-type"), None);
+        assert_eq!(client.status().await, None, "the connection is closed");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_bound_wait_until_another_one_is_closed() {
     let world = World::limited(ServerLimits { connections: 2, ..ServerLimits::default() }).await;
