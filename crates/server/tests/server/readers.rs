@@ -16,15 +16,25 @@ use tokio::time::Instant;
 use crate::counting::CountingStore;
 use crate::world::{Client, FULL, World, line, on_each_store, parts};
 
-on_each_store!(many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing);
+on_each_store!(
+    many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing,
+    readers_that_share_nothing_are_noticed,
+);
 
 /// How long the calls are counted, and how often something changes meanwhile.
 const WINDOW: Duration = Duration::from_secs(3);
 const CHANGE_EVERY: Duration = Duration::from_millis(20);
 /// Calls of the store for each change, however many read. If each of a hundred readers asked by itself, there would be a hundred and more.
 const MAX_CALLS_OF_A_CHANGE: u64 = 4;
+/// By how much the calls for many readers may exceed those for one.
+const MAX_FACTOR: u64 = 2;
 /// Of ten readers, this many do not read.
 const ASLEEP_OF_TEN: usize = 1;
+
+/// Whether the calls for these changes are those of one reader, about: how many changes a reading finds varies.
+const fn is_shared((calls, changes): (u64, u64), (calls_of_one, changes_of_one): (u64, u64)) -> bool {
+    calls <= MAX_CALLS_OF_A_CHANGE * changes && calls * changes_of_one <= MAX_FACTOR * calls_of_one * changes
+}
 
 fn rounds() -> usize {
     std::env::var("OSTLER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
@@ -50,30 +60,6 @@ impl CountedServer {
         let session = world.node().await;
         let claimed = world.claim(session, 1).await;
         Self { world, store, server, task, claimed }
-    }
-
-    /// Opens streams at this path. One of ten does not read; what the others receive is counted.
-    async fn readers(&self, path: &str, count: usize, received: &Arc<AtomicU64>) -> Vec<StreamReader> {
-        let (address, bearer) = (self.server.address().to_string(), format!("Bearer {FULL}"));
-        let headers = [("host", address.as_str()), ("authorization", bearer.as_str())];
-        let mut readers = Vec::new();
-        for number in 0..count {
-            let mut client = Client::connect(&address).await;
-            client.raw("GET", path, &headers, "").await;
-            assert_eq!(client.head().await.status, 200);
-            if number % 10 < 10 - ASLEEP_OF_TEN {
-                let received = Arc::clone(received);
-                readers.push(StreamReader::Awake(tokio::spawn(async move {
-                    let mut rest = String::new();
-                    while client.event(&mut rest).await.is_some() {
-                        received.fetch_add(1, Ordering::SeqCst);
-                    }
-                })));
-            } else {
-                readers.push(StreamReader::Asleep(Box::new(client)));
-            }
-        }
-        readers
     }
 
     /// Calls of the store in a window with a change every few milliseconds, which the server does not make, and the number of changes.
@@ -105,6 +91,30 @@ impl CountedServer {
     }
 }
 
+/// Opens streams at this path. One of ten does not read; what the others receive is counted.
+async fn open(server: &Server, path: &str, count: usize, received: &Arc<AtomicU64>) -> Vec<StreamReader> {
+    let (address, bearer) = (server.address().to_string(), format!("Bearer {FULL}"));
+    let headers = [("host", address.as_str()), ("authorization", bearer.as_str())];
+    let mut readers = Vec::new();
+    for number in 0..count {
+        let mut client = Client::connect(&address).await;
+        client.raw("GET", path, &headers, "").await;
+        assert_eq!(client.head().await.status, 200);
+        if number % 10 < 10 - ASLEEP_OF_TEN {
+            let received = Arc::clone(received);
+            readers.push(StreamReader::Awake(tokio::spawn(async move {
+                let mut rest = String::new();
+                while client.event(&mut rest).await.is_some() {
+                    received.fetch_add(1, Ordering::SeqCst);
+                }
+            })));
+        } else {
+            readers.push(StreamReader::Asleep(Box::new(client)));
+        }
+    }
+    readers
+}
+
 enum StreamReader {
     Awake(tokio::task::JoinHandle<()>),
     Asleep(#[allow(dead_code, reason = "kept open")] Box<Client>),
@@ -125,9 +135,10 @@ async fn many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing(world
     assert_eq!(counted.calls().await.0, 0, "no reader, no call");
     let many = 100 * rounds().min(5);
     for path in [format!("/api/v1/tasks/{}/events", counted.task), "/api/v1/live".to_owned()] {
+        let mut for_one = None;
         for count in [1, many] {
             let received = Arc::new(AtomicU64::new(0));
-            let readers = counted.readers(&path, count, &received).await;
+            let readers = open(&counted.server, &path, count, &received).await;
             let begun = async {
                 while received.load(Ordering::SeqCst) < count as u64 / 2 {
                     tokio::task::yield_now().await;
@@ -139,14 +150,41 @@ async fn many_readers_cost_the_store_as_much_as_one_and_none_costs_nothing(world
                 "{path}: {count} readers, {calls} calls for {changes} changes in {WINDOW:?}, {} events sent",
                 received.load(Ordering::SeqCst)
             );
-            let most = MAX_CALLS_OF_A_CHANGE * changes;
+            let for_one = *for_one.get_or_insert((calls, changes));
             assert!(
-                0 < calls && calls <= most,
-                "{path}: {count} readers, {calls} calls for {changes} changes"
+                0 < calls && is_shared((calls, changes), for_one),
+                "{path}: {count} readers, {calls} calls for {changes} changes; for one: {for_one:?}"
             );
             drop(readers);
             counted.until_forgotten(holders).await;
         }
         assert_eq!(counted.calls().await.0, 0, "{path}: without readers again");
+    }
+}
+
+/// As a server would be that reads the store for each of its readers: one server for each of them.
+async fn readers_that_share_nothing_are_noticed(world: World) {
+    const ALONE: usize = 24;
+    let counted = CountedServer::of(world).await;
+    let shared: Arc<dyn Store> = Arc::<CountingStore>::clone(&counted.store);
+    let mut servers = Vec::new();
+    for number in 0..ALONE as u64 {
+        let (parts, _) =
+            parts(Arc::clone(&shared), counted.world.place.folder(), 910 + number, MetricsAccess::Token);
+        let bound = ListenAddress::Tcp(([127, 0, 0, 1], 0).into()).bind().await.expect("it listens");
+        servers.push(Server::start(parts, bound).expect("it starts"));
+    }
+    for path in [format!("/api/v1/tasks/{}/events", counted.task), "/api/v1/live".to_owned()] {
+        let received = Arc::new(AtomicU64::new(0));
+        let mut readers = open(&counted.server, &path, 1, &received).await;
+        let for_one = counted.calls().await;
+        for server in &servers {
+            readers.extend(open(server, &path, 1, &received).await);
+        }
+        let apart = counted.calls().await;
+        println!(
+            "{path}: {ALONE} more readers, each with its own server: {apart:?} calls and changes, {for_one:?} for one"
+        );
+        assert!(!is_shared(apart, for_one), "{path}: {apart:?}, {for_one:?} for one");
     }
 }
