@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use ostler_core::{Id, State, TaskId};
+use ostler_core::{Id, State, Task, TaskId};
 use ostler_exec::{ChildTask, TaskCallError, TaskDesk, TaskInfo};
 use ostler_store::calls::{Enqueued, NewTask};
 use ostler_store::unique::Unique;
@@ -62,13 +62,16 @@ impl AttemptTasks {
         }
     }
 
-    /// Whether the attempt still speaks for its task.
-    async fn check_lease(&self) -> Result<(), TaskCallError> {
+    /// The task of the attempt, if it still speaks for it.
+    async fn leased_task(&self) -> Result<Task, TaskCallError> {
         let found =
             self.store.show(TaskRef::Id(self.lease.task)).await.map_err(|error| unanswered(&error))?;
-        match found.map(|detail| (detail.task.token, detail.task.state)) {
-            Some((token, State::Claimed { .. } | State::Running { .. })) if token == self.lease.token => {
-                Ok(())
+        match found.map(|detail| detail.task) {
+            Some(task)
+                if task.token == self.lease.token
+                    && matches!(task.state, State::Claimed { .. } | State::Running { .. }) =>
+            {
+                Ok(task)
             }
             Some(_) | None => Err(TaskCallError::Lost),
         }
@@ -92,7 +95,8 @@ impl fmt::Debug for AttemptTasks {
 #[async_trait]
 impl TaskDesk for AttemptTasks {
     async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskCallError> {
-        self.check_lease().await?;
+        // What a task submits belongs to its trace.
+        let traceparent = self.leased_task().await?.traceparent;
         let queue = task.queue.clone().unwrap_or_else(|| self.queue.to_string());
         let id = task.id.unwrap_or_else(|| self.id(&queue, &task));
         let run_at = match task.delay {
@@ -101,8 +105,13 @@ impl TaskDesk for AttemptTasks {
         };
         let unique = task.key.map(Unique::new);
         let folder = task.folder;
-        let new =
-            NewTask { run_at, unique, folder, ..NewTask::new(id, queue.as_str(), task.kind, task.payload) };
+        let new = NewTask {
+            run_at,
+            unique,
+            folder,
+            traceparent,
+            ..NewTask::new(id, queue.as_str(), task.kind, task.payload)
+        };
         let answers = self.store.enqueue(vec![new.clone()]).await.map_err(|error| unanswered(&error))?;
         match answers.first() {
             Some(Enqueued::Existing(id)) if *id == new.id => self.repeated(&new).await,
@@ -140,7 +149,7 @@ impl TaskDesk for AttemptTasks {
 mod tests {
     use std::time::Duration;
 
-    use ostler_core::{Outcome, StateName};
+    use ostler_core::{Outcome, StateName, Traceparent};
     use ostler_store::Lease;
     use ostler_store::calls::{Claim, ClaimAnswer, Kinds, QueueChange, Report};
     use ostler_testkit::{Ids, TempStore};
@@ -156,14 +165,19 @@ mod tests {
     }
 
     impl Scene {
-        /// A claimed task.
         async fn new() -> Self {
+            Self::of(None).await
+        }
+
+        /// A claimed task that was submitted with this trace.
+        async fn of(traceparent: Option<Traceparent>) -> Self {
             let (here, ids) = (TempStore::real(), Ids::new(5));
             let store: Arc<dyn Store> = here.store();
             let node = ids.new_session("node", Duration::from_secs(60));
             let session = node.id;
             store.join(node).await.expect("it joins");
-            store.enqueue(vec![ids.new_task(QUEUE, "parent")]).await.expect("it is enqueued");
+            let parent = NewTask { traceparent, ..ids.new_task(QUEUE, "parent") };
+            store.enqueue(vec![parent]).await.expect("it is enqueued");
             let claim = Claim { session, queue: QUEUE.into(), kinds: Kinds::Any, limit: 1 };
             let ClaimAnswer::Tasks { mut tasks, .. } = store.claim(claim).await.expect("it answers") else {
                 panic!("the session lives")
@@ -198,6 +212,18 @@ mod tests {
         assert_eq!((found.id, found.state, found.output), (seen[0][2], StateName::Queued, None));
         let none = scene.desk().look_up(TaskId(Id::from_bits(1))).await;
         assert_eq!(none, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn what_a_task_submits_belongs_to_its_trace() {
+        let trace: Traceparent =
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().expect("a trace");
+        for given in [None, Some(trace)] {
+            let scene = Scene::of(given.clone()).await;
+            let child = scene.desk().submit(ChildTask::new("child", "1")).await.expect("it is submitted");
+            let found = scene.store.show(TaskRef::Id(child)).await.expect("it answers").expect("it is there");
+            assert_eq!(found.task.traceparent, given);
+        }
     }
 
     #[tokio::test]
