@@ -8,7 +8,7 @@ use ostler_postgres::integrity as shared;
 use ostler_sqlite::integrity;
 use ostler_store::calls::Retention;
 use ostler_store::{Error, ErrorKind};
-use ostler_wire::action::{BackedUp, Migrated, RestoredStore, StoreHealthView};
+use ostler_wire::action::{BackedUp, Migrated, PrunedTasks, RestoredStore, StoreHealthView};
 
 use super::{Console, db_move, leftovers};
 use crate::args::Db;
@@ -170,7 +170,12 @@ async fn prune(
     let store = place.open(IfMissing::Refuse).await?;
     let removed = ostler_ops::prune::prune(store.as_ref(), keep, strays).await?;
     leftovers::sweep(store.as_ref(), place).await?;
-    console.out.answer(&removed, |_| {
+    pruned(console, &removed)
+}
+
+/// Prints what was removed.
+pub(super) fn pruned(console: &Console, removed: &PrunedTasks) -> anyhow::Result<Code> {
+    console.out.answer(removed, |_| {
         let swept = match removed.strays {
             0 => String::new(),
             strays => format!(" and {strays} orphaned rows"),

@@ -83,7 +83,7 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
 
 /// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so
 /// that those of an earlier run are not mistaken for them.
-fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
+pub(super) fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
     let target = map.results.as_deref().map(Target::of).transpose()?;
     if !map.quiet {
         let origin = origin(map);

@@ -32,11 +32,7 @@ pub(super) async fn run(console: &Console, asked: RunArgs) -> anyhow::Result<Cod
     request.check(place.bounds(), SystemClock.now())?;
     let store = place.open(IfMissing::Make).await?;
     let answer = submit::submit(store.as_ref(), &request).await?;
-    match answer {
-        SubmitAnswer::Created(_) | SubmitAnswer::SameId(_) | SubmitAnswer::Replaced(_) => {}
-        SubmitAnswer::SameKey(_) => say("a run with this id already exists; this is its task"),
-        SubmitAnswer::Rejected(holder) => return Err(rejected(holder)),
-    }
+    accepted(answer)?;
     if wait {
         return wait_for(console, store.as_ref(), answer.id(), wait_timeout).await;
     }
@@ -45,6 +41,16 @@ pub(super) async fn run(console: &Console, asked: RunArgs) -> anyhow::Result<Cod
         tell_at_once(store.as_ref(), &[Candidate::from(&request)]).await;
     }
     Ok(Code::Done)
+}
+
+/// Tells the user if the run exists.
+pub(super) fn accepted(answer: SubmitAnswer) -> anyhow::Result<()> {
+    match answer {
+        SubmitAnswer::Created(_) | SubmitAnswer::SameId(_) | SubmitAnswer::Replaced(_) => {}
+        SubmitAnswer::SameKey(_) => say("a run with this id already exists; this is its task"),
+        SubmitAnswer::Rejected(holder) => return Err(rejected(holder)),
+    }
+    Ok(())
 }
 
 /// The pool that was named, or the only one that takes prompts.

@@ -205,11 +205,20 @@ fn exit_codes_are_those_of_a_store() {
     let nowhere = format!("http://127.0.0.1:{port}");
     Place::new().refused(["ls", "--server", &nowhere], 3, "ostler up");
     Place::new().refused(["ls", "--server", "ftp://x"], 2, "http://host:port");
-    for words in
-        [&["db", "check"][..], &["up"], &["demo"], &["map", "echo {}", ":::", "a"], &["config", "--default"]]
-    {
+    for words in [
+        &["db", "check"][..],
+        &["db", "prune", "--completed-older", "1d"],
+        &["up"],
+        &["demo"],
+        &["map", "echo {}", ":::", "a"],
+        &["map", "--detach", "echo {}", ":::", "a"],
+        &["map", "--pool", "shell", "--kind", "run", ":::", "a"],
+        &["map", "--detach", "--once", "--pool", "shell", "--kind", "run", ":::", "a"],
+        &["config", "--default"],
+    ] {
         node.ask(words).is_refused(2, "this command has no --server");
     }
+    node.ask(&["run", "--prompt", "Go"]).is_refused(2, "--pool");
     node.ask(&["ls", "--store", "x.db"]).is_refused(2, "--server");
 }
 
@@ -319,6 +328,51 @@ fn changes_by_a_node_are_reported_as_on_its_file() {
 #[test]
 fn changes_by_a_node_are_reported_as_on_its_server() {
     changes_alike(Place::on_server());
+}
+
+#[test]
+fn a_node_takes_prompts_and_detached_jobs_and_prunes() {
+    // A prompt is a script for this pool, and an item is a script too.
+    let config = "[pool.shell]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.prompt }}\"]\nretry = { attempts = 1 }\n\
+                  [pool.items]\nexecutor = \"command\"\ncommand = [\"sh\", \"-c\", \"{{ payload.item }}\"]\nretry = { attempts = 1 }\n\
+                  [keep]\ncompleted = \"1s\"\n";
+    let node = Node::up_with(Place::new(), config);
+    let run = ["run", "--pool", "shell", "--prompt", "echo $0 it", "--model", "m-1", "--id", "job_1"];
+    let id = node.done(&run).trim().to_owned();
+    let again = node.ask(&run);
+    assert_eq!((again.out.trim(), again.code), (id.as_str(), Some(0)));
+    assert!(again.err.contains("a run with this id already exists"), "{again:?}");
+    assert_eq!(node.done(&[&run[..], &["--wait"]].concat()).trim(), "\"sh it\"");
+    let task = node.place.json(["show", "key:job_1", "--queue", "shell"]);
+    assert_eq!((&task["kind"], &task["payload"]["model"]), (&"run".into(), &"m-1".into()), "{task}");
+
+    let map = [
+        "map",
+        "--detach",
+        "--pool",
+        "items",
+        "--kind",
+        "go",
+        "--name",
+        "letters",
+        "--retries",
+        "2",
+        "--jobs",
+        "3",
+    ];
+    let job = node.done(&[&map[..], &[":::", "echo a", "echo b"]].concat()).trim().to_owned();
+    let view = || node.place.json(["job", "show", &job]);
+    until("the items are done", || (view()["tasks"]["completed"] == 2).then_some(()));
+    let outputs: Vec<_> = node.done(&["job", "export", "letters"]).lines().map(str::to_owned).collect();
+    assert!(outputs.len() == 2 && outputs[1].contains("\"output\":\"b\""), "{outputs:?}");
+    let item = node.place.json(["ls", "--queue", &format!("job:{job}"), "--limit", "1"]);
+    let item = node.place.json(["show", item[0]["id"].as_str().expect("an id")]);
+    assert_eq!(item["kind"], "go", "{item}");
+
+    // Its retention, which the store is asked to keep to by its command line too.
+    let pruned = || node.done(&["db", "prune", "--json"]);
+    until("the run is old enough", || (!pruned().contains("\"tasks\":0")).then_some(()));
+    node.ask(&["show", &id]).is_refused(4, "there is no task");
 }
 
 #[test]

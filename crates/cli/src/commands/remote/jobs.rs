@@ -1,13 +1,17 @@
-//! Jobs by a node.
+//! Jobs by a node, and `ostler map --detach --pool`.
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient, RemoteErrorKind};
 use ostler_core::Cost;
-use ostler_ops::jobs::{FailedItem, Item, ItemForm};
+use ostler_ops::jobs::{FailedItem, Item, ItemForm, ServedBy};
+use ostler_store::Bounds;
+use ostler_wire::input::JobInput;
 use serde_json::{Value, json};
 
-use crate::args::JobCommand;
+use super::not_here;
+use crate::args::{JobCommand, Map};
 use crate::commands::Console;
 use crate::commands::job::{declined_cancel, done, ended_as, not_ended};
+use crate::commands::map::nothing;
 use crate::commands::selection::Asks;
 use crate::exit::{Code, refused};
 use crate::map::plan;
@@ -86,6 +90,45 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, what: JobCommand
             print_views(&results, form, console.out.looks(), &mut std::io::stdout())?;
         }
     }
+    Ok(Code::Done)
+}
+
+/// `ostler map --server`: a new job over a pool of the node's config.
+pub(super) async fn map(console: &Console, node: &RemoteClient, map: &Map) -> anyhow::Result<Code> {
+    if map.dry_run || !map.detach {
+        return Err(not_here(
+            "it reads and runs the items here; a node runs those of \"ostler map --detach --pool POOL\"",
+        ));
+    }
+    let templates = map.prompt.is_some() || map.prompt_file.is_some();
+    let folders = map.worktree.is_some() || map.folders.is_some();
+    if map.pool.is_none() || templates || folders || map.fresh || map.once || map.reserve.is_some() {
+        return Err(not_here(
+            "a node makes a new job over a pool of its config: with --pool and --kind, and without templates, folders, \
+             --fresh, --once and --reserve",
+        ));
+    }
+    let Some(plan) = plan::make(map, Bounds::default().payload_bytes)? else {
+        return nothing(console, map);
+    };
+    let items = plan.items().iter().map(value).collect::<anyhow::Result<Vec<_>>>()?;
+    let spec = plan.spec(ServedBy::Node, map.jobs.map(u32::from), map.retries.map(|retries| retries + 1));
+    let asked = spec.pool.unwrap_or_default();
+    let job = JobInput {
+        name: map.name.clone(),
+        kind: Some(asked.kind),
+        pool: asked.name,
+        options: asked.options,
+        items,
+        pilot: spec.pilot,
+        concurrency: spec.jobs.map(u64::from),
+        attempts: spec.attempts.map(u64::from),
+        timeout: spec.timeout_ms.map(|ms| format!("{ms}ms")),
+        max_cost: map.max_cost.map(|cost| cost.to_string()),
+        folder: Some(spec.folder),
+    };
+    let (_, made) = node.create_job(&job).await?;
+    console.out.answer(&made, |_| format!("{}\n", made.id))?;
     Ok(Code::Done)
 }
 

@@ -1,6 +1,6 @@
 //! Commands of `--server`: they ask a node over HTTP instead of opening a store, and print the same views.
 //!
-//! - `tasks.rs`: single tasks, lists and actions. `submit.rs`: submissions. `jobs.rs`: jobs. `schedules.rs`: schedules.
+//! - `tasks.rs`: single tasks, lists and actions. `submit.rs`: submissions and runs. `jobs.rs`: jobs. `schedules.rs`: schedules.
 //! - `limits.rs`: changes of queues, breakers and accounts. `nodes.rs`: commands to nodes. `system.rs`: what is shown of all of these.
 //!
 //! Commands that work on the store itself are refused, with the reason.
@@ -18,7 +18,7 @@ use ostler_store::calls::StepsOnReplay;
 use serde::de::DeserializeOwned;
 
 use super::Console;
-use crate::args::{Command, DeadCommand, Resume};
+use crate::args::{Command, Db, DeadCommand, Resume};
 use crate::exit::{Code, refused};
 
 /// Does a command by a node.
@@ -65,14 +65,17 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, command: Command
         Command::Cost(cost) => system::cost(console, node, &cost).await,
         Command::Doctor(_) => system::doctor(console, node).await,
         Command::Wait(wait) => submit::wait(console, node, &wait).await,
-        Command::Up(_)
-        | Command::Add(_)
-        | Command::Map(_)
-        | Command::Run(_)
-        | Command::Demo
-        | Command::DemoWorker { .. } => {
+        Command::Run(asked) => submit::prompt(console, node, asked).await,
+        Command::Map(map) => jobs::map(console, node, &map).await,
+        Command::Up(_) | Command::Add(_) | Command::Demo | Command::DemoWorker { .. } => {
             Err(not_here("it runs work here, and --server names a node that does"))
         }
+        Command::Db(Db::Prune { completed_older: None, failed_older: None, strays_older: None }) => {
+            system::prune(console, node).await
+        }
+        Command::Db(Db::Prune { .. }) => Err(not_here(
+            "a node removes what its own [keep] names, so only \"ostler db prune\" without options can ask it",
+        )),
         Command::Db(_) | Command::Config(_) | Command::Init => {
             Err(not_here("it works on the files of a store or of a config"))
         }

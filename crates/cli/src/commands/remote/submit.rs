@@ -1,10 +1,11 @@
-//! `ostler submit --server`: one task or many lines, by a node.
+//! `ostler submit --server` and `ostler run --server`: one task or many lines, by a node.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient, RemoteError, RemoteErrorKind};
 use ostler_core::{KeyHold, TaskId, Traceparent};
+use ostler_ops::run::RunRequest;
 use ostler_ops::submit::{SubmitAnswer, SubmitRequest};
 use ostler_ops::task_name::NamedTask;
 use ostler_ops::{OpsError, Unsuccessful};
@@ -15,9 +16,9 @@ use ostler_wire::time::TimeView;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::args::{Continue, Submit, Wait};
+use crate::args::{Continue, RunArgs, Submit, Wait};
 use crate::commands::obstacles::{keep_telling, tell_at_once_by};
-use crate::commands::submit::{accepted, ids, is_new, request, told};
+use crate::commands::submit::{accepted, folder, ids, is_new, request, told};
 use crate::commands::wait::{WaitReport, WaitTime};
 use crate::commands::{Console, continuation, payload, submit_lines};
 use crate::exit::{Code, refused, say};
@@ -45,10 +46,44 @@ pub(super) async fn run(console: &Console, node: &RemoteClient, submit: Submit) 
         }
         return Ok(Code::Done);
     }
+    wait_for(console, node, id, wait_timeout).await
+}
+
+/// `ostler run --server`. The pool is one of the node, whose config is not known here.
+pub(super) async fn prompt(console: &Console, node: &RemoteClient, asked: RunArgs) -> anyhow::Result<Code> {
+    let RunArgs { prompt, folder: work, id, max_iterations, model, pool, wait, wait_timeout } = asked;
+    let Some(queue) = pool else {
+        return Err(refused(Code::BadInput, "name the pool of the node that runs it with --pool"));
+    };
+    let run = RunRequest {
+        prompt: continuation::prompt_of(prompt)?,
+        folder: work.as_deref().map(folder).transpose()?,
+        id,
+        max_iterations,
+        model,
+    };
+    let request = run.request(&queue, TaskId(ids()?()));
+    request.check(Bounds::default(), SystemClock.now())?;
+    let answer = answer(&request, node.submit_input(&input(&request)?, None).await)?;
+    crate::commands::run::accepted(answer)?;
+    if wait {
+        return wait_for(console, node, answer.id(), wait_timeout).await;
+    }
+    console.out.answer(&answer.view(), |_| format!("{}\n", answer.id()))?;
+    Ok(Code::Done)
+}
+
+/// Waits for a task, and prints its outcome.
+async fn wait_for(
+    console: &Console,
+    node: &RemoteClient,
+    id: TaskId,
+    within: Option<Duration>,
+) -> anyhow::Result<Code> {
     if console.out.format() == Format::People {
         say(&format!("{id} is enqueued; waiting for it to finish"));
     }
-    told(console, &end_of(node, id, wait_timeout).await?)
+    told(console, &end_of(node, id, within).await?)
 }
 
 /// The task when it has ended, or the error of a store if that takes too long.

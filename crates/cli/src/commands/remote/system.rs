@@ -1,10 +1,11 @@
-//! Queues, nodes, schedules, accounts, costs and findings of a node.
+//! Queues, nodes, schedules, accounts, costs and findings of a node; and `ostler db prune`.
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient};
 use ostler_core::StateName;
 use ostler_store::views::Filter;
 use ostler_store::{Clock as _, SystemClock};
 use ostler_wire::account::AccountView;
+use ostler_wire::action::PrunedTasks;
 use ostler_wire::cost::CostReport;
 use ostler_wire::limits::{BreakerView, QueueView};
 use ostler_wire::overview::StatusView;
@@ -15,7 +16,7 @@ use ostler_wire::time::TimeView;
 use super::look;
 use crate::args::CostArgs;
 use crate::commands::status::MAX_RUNNING;
-use crate::commands::{Console, server_here};
+use crate::commands::{Console, db, doctor, server_here};
 use crate::exit::Code;
 use crate::print::{self, visible};
 
@@ -147,4 +148,10 @@ pub(super) async fn doctor(console: &Console, node: &RemoteClient) -> anyhow::Re
     console.out.answer(&findings, |looks| print::findings(&findings, looks))?;
     let bad = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if bad { Code::WorkFailed } else { Code::Done })
+}
+
+/// `ostler db prune --server`: by the retention of the node.
+pub(super) async fn prune(console: &Console, node: &RemoteClient) -> anyhow::Result<Code> {
+    let removed: PrunedTasks = node.request(ApiRequest::new(ApiMethod::Post, &["prune"])).await?;
+    db::pruned(console, &removed)
 }
