@@ -1,11 +1,11 @@
 //! A real nginx in front of the server, with its defaults and with the snippet of the guide; and a real Caddy: the prefix
-//! kept and stripped, TLS, streams that are not held back, and forged headers that change nothing.
+//! kept and stripped, TLS, pages whose links stay below the prefix, streams that are not held back, and forged headers that change nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ostler_core::{Outcome, TaskId};
+use ostler_core::{ErrorClass, Failure, Outcome, TaskId};
 use ostler_server::{ListenAddress, MetricsAccess, Server};
 use ostler_store::calls::Claimed;
 use ostler_testkit::{MAX_WAIT, TempStore};
@@ -16,14 +16,16 @@ use crate::world::{Client, FULL, StorePlace, World, line, on_each_store, parts};
 on_each_store!(
     behind_nginx_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back,
     behind_caddy_the_api_works_with_its_prefix_or_without_and_streams_are_not_held_back,
+    links_of_all_pages_stay_below_the_prefix_of_a_proxy,
     headers_that_a_client_forges_change_nothing_behind_nginx,
     a_proxy_that_holds_streams_back_is_noticed,
 );
 
 /// A client of both sockets of the proxy. Each argument is a request; each line of its output is an answer. A stream is read up to its
-/// first event.
+/// first event. With `below`, it is the first of all pages that links lead to, and the answer is what is wrong with the links.
 const CLIENT: &str = r#"
-import http.client, json, socket, ssl, sys, time
+import html.parser, http.client, json, socket, ssl, sys, time
+from urllib.parse import parse_qsl, urljoin, urlsplit
 
 class Connection(http.client.HTTPConnection):
     def __init__(self, path, tls, patience):
@@ -37,12 +39,58 @@ class Connection(http.client.HTTPConnection):
             context = ssl.create_default_context(cafile=self.tls)
             self.sock = context.wrap_socket(self.sock, server_hostname="ostler.example.org")
 
+class Links(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+    def handle_starttag(self, tag, attributes):
+        self.found += [(name, to) for name, to in attributes if name in ("href", "src", "action", "formaction") and to is not None]
+
+def connection(ask):
+    tls = ask.get("tls", True)
+    socket_name = ask.get("socket", "tls" if tls else "plain")
+    return Connection(f"{folder}/{socket_name}.sock", f"{folder}/certificate.pem" if tls else None, ask.get("stream", 30))
+
+def crawl(ask):
+    root, below = "https://ostler.example.org", ask["below"]
+    met, pages, wrong, waiting = set(), 0, [], [(ask["path"], "the start")]
+    while waiting and pages < 300:
+        path, source = waiting.pop()
+        at = urlsplit(path)
+        # Filters have too many values: one page for each set of names is enough.
+        key = (at.path, frozenset(name for name, _ in parse_qsl(at.query)))
+        if key in met:
+            continue
+        met.add(key)
+        line = connection(ask)
+        line.request("GET", path, headers=ask["headers"])
+        answer = line.getresponse()
+        body = answer.read().decode("utf-8", "replace")
+        pages += 1
+        links = Links(body).found if (answer.getheader("content-type") or "").startswith("text/html") else []
+        if answer.status in (301, 302, 303, 307, 308):
+            links = [("location", answer.getheader("location"))]
+        elif answer.status != 200:
+            wrong.append(f"{source}: {path} is {answer.status}")
+        for name, to in links:
+            whole = urlsplit(urljoin(root + path, to))
+            place = whole.path + ("?" + whole.query if whole.query else "")
+            if f"{whole.scheme}://{whole.netloc}" != root or not whole.path.startswith(below):
+                wrong.append(f"{path}: {to} leads outside")
+            elif whole.path.startswith(below + below[1:]):
+                wrong.append(f"{path}: {to} has the prefix twice")
+            elif name in ("href", "src", "location"):
+                waiting.append((place, path))
+    return {"pages": pages, "wrong": wrong}
+
 folder = sys.argv[1]
 for text in sys.argv[2:]:
     ask = json.loads(text)
-    tls = ask.get("tls", True)
-    socket_name = ask.get("socket", "tls" if tls else "plain")
-    at = Connection(f"{folder}/{socket_name}.sock", f"{folder}/certificate.pem" if tls else None, ask.get("stream", 30))
+    if "below" in ask:
+        print(json.dumps(crawl(ask)))
+        continue
+    at = connection(ask)
     began, body = time.monotonic(), ""
     try:
         at.request(ask.get("method", "GET"), ask["path"], body=ask.get("body"), headers=ask.get("headers", {}))
@@ -271,6 +319,58 @@ async fn works_through(world: &World, folder: &Path, (socket, prefix): (&str, &s
     let with_cookie = json!({"cookie": pair, "sec-fetch-site": "same-origin"});
     let seen = through(folder, &[ask("/api/v1/session", json!({"headers": with_cookie}))]).await;
     assert_eq!(seen[0]["status"], 200, "{seen:?}");
+}
+
+/// Something in each view: tasks of all ends, a job, a schedule and a queue that is paused.
+async fn fill(world: &World) {
+    world.enqueue(4).await;
+    let session = world.node().await;
+    let mut claimed = world.claim(session, 3).await;
+    world.store.append(claimed[0].lease.as_ref(), vec![line("line 1".to_owned())]).await.expect("appended");
+    let failure = Failure::new(ErrorClass::Permanent, "no such host");
+    world.finish(claimed.split_off(2), &Outcome::Failed(failure)).await;
+    world.finish(claimed.split_off(1), &Outcome::Success).await;
+    world.post("/api/v1/jobs", r#"{"pool":"none","items":["a","b"],"name":"letters"}"#).await.is(201);
+    world.put("/api/v1/schedules/hourly", &json!({"queue": "mail", "kind": "send", "every": "1h"})).await;
+    world.post("/api/v1/queues/mail/pause", r#"{"reason":"lunch"}"#).await.is(200);
+}
+
+async fn links_of_all_pages_stay_below_the_prefix_of_a_proxy(world: World) {
+    fill(&world).await;
+    let links = async |proxy: ProxyProcess, ways: &[(&str, &str)]| {
+        for (socket, prefix) in ways {
+            let link = world.server().login_text().expect("a link");
+            let from_page = json!({
+                "origin": "https://ostler.example.org", "sec-fetch-site": "same-origin",
+                "content-type": "application/json"
+            });
+            let tls = *socket != "plain";
+            let login = json!({"method": "POST", "path": format!("{prefix}/login"), "socket": socket, "tls": tls,
+                "headers": from_page, "body": json!({"token": link}).to_string()});
+            let folder = world.place.folder().to_owned();
+            let answer = through(&folder, &[login]).await.remove(0);
+            let cookie = answer["headers"]["set-cookie"].as_str().expect("a cookie");
+            let headers = json!({"cookie": cookie.split(';').next(), "accept": "text/html"});
+            let crawl = |path: &str, below: &str| json!({"path": path, "below": below, "socket": socket, "tls": tls, "headers": headers});
+            let start = format!("{prefix}/");
+            let whole = through(&folder, &[crawl(&start, &start)]).await.remove(0);
+            assert_eq!(whole["wrong"], json!([]), "{socket} {prefix}");
+            assert!(whole["pages"].as_u64().is_some_and(|pages| pages >= 20), "{socket} {prefix}: {whole}");
+            // A crawler that expects another prefix finds that links leave it.
+            let deeper = format!("{prefix}/tasks");
+            let strict = through(&folder, &[crawl(&deeper, &format!("{prefix}/tasks/"))]).await.remove(0);
+            assert!(strict["wrong"].to_string().contains("leads outside"), "{strict}");
+        }
+        drop(proxy);
+    };
+    let nginx = ProxyProcess::nginx(world.place.folder(), &world.address).await;
+    links(nginx, &[("plain", "/ostler"), ("tls", "/stripped"), ("guide", "/ostler")]).await;
+    // The sockets of one proxy are in the way of the other.
+    for socket in ["plain", "tls", "guide"] {
+        std::fs::remove_file(world.place.folder().join(format!("{socket}.sock"))).expect("it is removed");
+    }
+    let caddy = ProxyProcess::caddy(world.place.folder(), &world.address).await;
+    links(caddy, &[("plain", "/ostler"), ("plain", "/stripped"), ("guide", "/ostler")]).await;
 }
 
 async fn a_proxy_that_holds_streams_back_is_noticed(world: World) {
