@@ -276,7 +276,8 @@ export interface JobResult {
 export interface Jobs {
   /** Creates a job from texts or objects, for a pool of a running node. */
   create(pool: string, items: Iterable<unknown>, options?: JobFields & IdempotencyOptions): Promise<JobAction>;
-  list(options?: { limit?: number } & CallOptions): Promise<Job[]>;
+  /** The newest jobs; `before`: of those older than this id, as that of the last job of a page. */
+  list(options?: { limit?: number; before?: string } & CallOptions): Promise<Job[]>;
   show(job: string, options?: CallOptions): Promise<Job>;
   /** Lets the items that wait for the pilot run. */
   approve(job: string, options?: CallOptions): Promise<JobAction>;

@@ -332,7 +332,7 @@ pub static OPERATIONS: &[Operation] = &[
     Operation::change("dead.replay", "/api/v1/dead/{id}/replay", "Runs a dead letter again", "ostler dead replay ID", Json(schema::<w::action::ActionView>), run!(tasks::replay)).query(schema::<tasks::KeyQuery>).body(schema::<tasks::RetryInput>).danger(Disruptive),
     Operation::change("dead.drop", "/api/v1/dead/{id}", "Removes a dead letter for good", "ostler dead drop ID", Json(schema::<w::action::ActionView>), run!(tasks::drop_letter)).query(schema::<tasks::KeyQuery>).by(Delete).danger(Destructive),
     // ---- jobs ----
-    Operation::look("jobs.list", "/api/v1/jobs", "The newest jobs", "ostler job ls", Json(schema::<Vec<w::job::JobView>>), run!(jobs::list)).query(schema::<system::LimitQuery>),
+    Operation::look("jobs.list", "/api/v1/jobs", "The newest jobs, or those before one", "ostler job ls", Json(schema::<Vec<w::job::JobView>>), run!(jobs::list)).query(schema::<jobs::JobsQuery>),
     Operation::change("jobs.create", "/api/v1/jobs", "Creates a job from items, for a pool of a running node", "ostler map --detach --pool POOL", Json(schema::<w::job::JobActionView>), run!(jobs::create)).body(schema::<w::input::JobInput>).status(201).danger(Disruptive),
     Operation::look("jobs.show", "/api/v1/jobs/{job}", "One job, by id or name", "ostler job show JOB", Json(schema::<w::job::JobView>), run!(jobs::show)),
     Operation::look("jobs.export", "/api/v1/jobs/{job}/results", "The results of all items in their order", "ostler job export JOB --jsonl", Lines(schema::<w::job::JobResultView>), run!(jobs::export)),

@@ -20,8 +20,8 @@ class Jobs {
     return this.#connection.call("POST", "jobs", { body, idempotencyKey, signal });
   }
 
-  list({ limit, signal } = {}) {
-    return this.#connection.call("GET", "jobs", { query: { limit }, signal });
+  list({ limit, before, signal } = {}) {
+    return this.#connection.call("GET", "jobs", { query: { limit, before }, signal });
   }
 
   show(job, { signal } = {}) {

@@ -323,8 +323,8 @@ class AsyncJobs:
     async def create(self, pool: str, items: Iterable[Any], *, idempotency_key: Optional[str] = None, **options: Any) -> Json:
         return await self._client._run(flows.create_job(self._to, pool, items, options, idempotency_key))
 
-    async def list(self, *, limit: Optional[int] = None) -> JsonList:
-        return await self._client._run(flows.get(self._to, "jobs", query={"limit": limit}))
+    async def list(self, *, limit: Optional[int] = None, before: Optional[str] = None) -> JsonList:
+        return await self._client._run(flows.get(self._to, "jobs", query={"limit": limit, "before": before}))
 
     async def show(self, job: str) -> Json:
         return await self._client._run(flows.get(self._to, "jobs", job))

@@ -278,9 +278,9 @@ class Jobs:
         """Creates a job. Options: ``name``, ``pilot``, ``max_cost`` such as ``"$5"``, ``concurrency``, ``attempts``, ``timeout``, …"""
         return self._client._run(flows.create_job(self._to, pool, items, options, idempotency_key))
 
-    def list(self, *, limit: Optional[int] = None) -> JsonList:
-        """The newest jobs."""
-        return self._client._run(flows.get(self._to, "jobs", query={"limit": limit}))
+    def list(self, *, limit: Optional[int] = None, before: Optional[str] = None) -> JsonList:
+        """The newest jobs; ``before``: of those older than this id, as that of the last job of a page."""
+        return self._client._run(flows.get(self._to, "jobs", query={"limit": limit, "before": before}))
 
     def show(self, job: str) -> Json:
         """A job, with its counts and what it may spend."""

@@ -293,7 +293,10 @@ async fn call(client: &RemoteClient, name: &str, args: &[Value], options: &Value
             let job: JobInput = serde_json::from_value(Value::Object(job)).expect("a job");
             shown(&client.create_job(&job).await?.1)
         }
-        "jobs.list" => shown(&client.jobs(100).await?),
+        "jobs.list" => match options["before"].as_str() {
+            Some(before) => shown(&client.jobs_before(before, 100).await?),
+            None => shown(&client.jobs(100).await?),
+        },
         "jobs.show" => shown(&job.show().await?),
         "jobs.wait" => shown(&job.wait_within(seconds(arg(1))).await?),
         "jobs.wait_pilot" => shown(&job.wait_for_pilot().await?),

@@ -88,7 +88,16 @@ pub(super) async fn made_from(store: &dyn Store, fingerprint: String) -> Result<
 /// # Errors
 /// When the store cannot be read.
 pub async fn list(store: &dyn Store, limit: usize) -> Result<Vec<JobView>, OpsError> {
-    Ok(store.jobs(JobFilter::default(), limit).await?.iter().map(view).collect())
+    page(store, None, limit).await
+}
+
+/// The newest jobs of those that are older than this one: the last of the previous page.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn page(store: &dyn Store, before: Option<JobId>, limit: usize) -> Result<Vec<JobView>, OpsError> {
+    let filter = JobFilter { before, ..JobFilter::default() };
+    Ok(store.jobs(filter, limit).await?.iter().map(view).collect())
 }
 
 #[must_use]

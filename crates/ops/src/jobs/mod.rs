@@ -21,7 +21,7 @@ pub mod synthesis;
 mod template;
 mod totals;
 
-pub use find::{FailedItem, JobRunner, by_id, existing, find, list, server, serving, show, view};
+pub use find::{FailedItem, JobRunner, by_id, existing, find, list, page, server, serving, show, view};
 pub use fingerprint::ItemOrder;
 pub use item::{Item, ItemForm, PathPart};
 pub use placeholder::UnknownPlaceholder;

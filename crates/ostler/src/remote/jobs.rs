@@ -49,6 +49,15 @@ impl RemoteClient {
     pub async fn jobs(&self, limit: usize) -> Result<Vec<JobView>, RemoteError> {
         self.request(ApiRequest::new(ApiMethod::Get, &["jobs"]).query("limit", Some(limit))).await
     }
+
+    /// Returns the newest of the jobs that are older than the one with this id: the next page.
+    ///
+    /// # Errors
+    /// When the text is no id, or the node does not answer.
+    pub async fn jobs_before(&self, id: &str, limit: usize) -> Result<Vec<JobView>, RemoteError> {
+        let request = ApiRequest::new(ApiMethod::Get, &["jobs"]).query("limit", Some(limit));
+        self.request(request.query("before", Some(id))).await
+    }
 }
 
 impl RemoteJob {

@@ -15,7 +15,6 @@ use ostler_wire::job::JobActionView;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::system::LimitQuery;
 use super::tasks::{StepsInput, page_size};
 use crate::answer::{Answer, RequestError, json_answer, ok, streamed};
 use crate::call::ApiCall;
@@ -30,9 +29,23 @@ fn done(view: &JobActionView) -> Result<Answer, RequestError> {
     Ok(answer)
 }
 
+/// Which jobs.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct JobsQuery {
+    /// From 1 to 1000.
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<u64>,
+    /// The id of a job: only older ones. The last job of a page leads to the next page.
+    before: Option<String>,
+}
+
 pub(super) async fn list(call: ApiCall) -> Result<Answer, RequestError> {
-    let limit = page_size(call.query::<LimitQuery>()?.limit)?;
-    ok(&jobs::list(call.store(), limit).await?)
+    let JobsQuery { limit, before } = call.query()?;
+    let before = before.as_deref().map(str::parse).transpose().map_err(|_| {
+        RequestError::field("before", "before: expected the id of the last job of the previous page")
+    })?;
+    ok(&jobs::page(call.store(), before, page_size(limit)?).await?)
 }
 
 pub(super) async fn create(call: ApiCall) -> Result<Answer, RequestError> {

@@ -11,6 +11,7 @@ on_each_store!(
     large_payloads_are_searched_in_short_pages_and_an_absent_queue_is_empty_at_once,
     statistics_have_the_shapes_of_other_pools,
     every_look_answers_and_a_log_is_read_by_pages,
+    jobs_are_walked_page_by_page,
 );
 
 async fn a_needle_is_found_by_going_on_and_an_empty_page_is_not_the_end(world: World) {
@@ -149,4 +150,27 @@ async fn every_look_answers_and_a_log_is_read_by_pages(world: World) {
         let mut client = world.client().await;
         client.ask("GET", path, &[], "").await.is(200);
     }
+}
+
+async fn jobs_are_walked_page_by_page(world: World) {
+    let mut made = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let job = json!({"pool": "none", "items": ["x"], "name": name}).to_string();
+        made.push(world.post("/api/v1/jobs", &job).await.is(201).json()["id"].clone());
+    }
+    let (mut met, mut path) = (Vec::new(), "/api/v1/jobs?limit=2".to_owned());
+    loop {
+        let page = world.get(&path).await.is(200).json();
+        let ids = page.as_array().expect("a list").iter().map(|job| job["id"].clone());
+        let before = met.len();
+        met.extend(ids);
+        assert!(met.len() - before <= 2, "{page}");
+        let Some(last) = met.last().filter(|_| met.len() > before) else { break };
+        path = format!("/api/v1/jobs?limit=2&before={}", last.as_str().expect("an id"));
+    }
+    met.sort_by_key(Value::to_string);
+    made.sort_by_key(Value::to_string);
+    assert_eq!(met, made, "each once");
+    let wrong = world.get("/api/v1/jobs?before=c").await;
+    assert_eq!((wrong.status, &wrong.json()["error"]["details"]["field"]), (400, &json!("before")));
 }
