@@ -1,18 +1,25 @@
-//! Runs: a prompt for a queue of agents, in one line.
+//! Runs: a prompt for a queue of agents, in one line, by a client of a store or of a node.
 
 use std::future::IntoFuture;
 use std::path::Path;
+#[cfg(feature = "connect")]
+use std::pin::Pin;
 
+#[cfg(feature = "connect")]
+use ostler_core::TaskId;
 use ostler_ops::run::{RUN_KIND, RunRequest};
+use serde_json::Value;
 
 use crate::client::Client;
+#[cfg(feature = "connect")]
+use crate::remote::{RemoteClient, RemoteError};
 use crate::submit::{Submission, Submit};
 
 /// A prompt that is about to be submitted: await it for the id of its task.
 #[must_use = "a run does nothing unless it is awaited"]
 #[derive(Clone)]
-pub struct AgentRun {
-    client: Client,
+pub struct AgentRun<C = Client> {
+    client: C,
     request: RunRequest,
 }
 
@@ -36,7 +43,15 @@ impl Client {
     }
 }
 
-impl AgentRun {
+#[cfg(feature = "connect")]
+impl RemoteClient {
+    /// Submits a prompt to the queue, which agents or a gateway serve, as [`Client::run`] does.
+    pub fn run(&self, prompt: impl Into<String>) -> AgentRun<Self> {
+        AgentRun { client: self.clone(), request: RunRequest::new(prompt) }
+    }
+}
+
+impl<C> AgentRun<C> {
     /// Gives the run an id of the caller's own, any text. While the task is stored, another run of this id is the same task.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.request.id = Some(id.into());
@@ -65,13 +80,30 @@ impl AgentRun {
     }
 }
 
+/// What is submitted for a run: its payload and its options.
+fn submission(request: RunRequest) -> (Value, Submission) {
+    let payload = request.payload();
+    let RunRequest { id: key, folder, .. } = request;
+    (payload, Submission { key, folder, ..Submission::default() })
+}
+
 impl IntoFuture for AgentRun {
     type Output = <Submit as Future>::Output;
     type IntoFuture = Submit;
 
     fn into_future(self) -> Submit {
-        let payload = self.request.payload();
-        let RunRequest { id: key, folder, .. } = self.request;
-        self.client.submit_with(RUN_KIND, &payload, Submission { key, folder, ..Submission::default() })
+        let (payload, about) = submission(self.request);
+        self.client.submit_with(RUN_KIND, &payload, about)
+    }
+}
+
+#[cfg(feature = "connect")]
+impl IntoFuture for AgentRun<RemoteClient> {
+    type Output = Result<TaskId, RemoteError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (payload, about) = submission(self.request);
+        Box::pin(async move { self.client.submit_with(RUN_KIND, &payload, about).await })
     }
 }

@@ -42,6 +42,8 @@ JOB_POLL_S = 0.25
 # A stream that lasted this long was a good one: a cut after it begins a new count of reconnects.
 GOOD_STREAM_S = 5.0
 
+# The kind of a prompt for a pool of agents.
+RUN_KIND = "run"
 ENDED = ("completed", "failed", "cancelled")
 # The parts of the overview; a node may send more.
 LIVE_SECTIONS = frozenset(("stats", "queues", "nodes", "workers"))
@@ -224,6 +226,13 @@ def submit(to: Address, task: Mapping[str, Any], key: Optional[str]) -> Flow[Sub
     key = key or (None if "id" in body else new_key())
     answer = yield from keyed(to, ("tasks",), json_body(body), key)
     return Submitted(answer["id"], answer["result"])
+
+
+def run(to: Address, prompt: str, pool: str, id: Optional[str], settings: dict[str, Any], options: dict[str, Any], key: Optional[str]) -> Flow[Submitted]:
+    """A prompt for a pool of agents. Settings that are ``None`` are those of the pool."""
+    payload = {"prompt": prompt, **{name: value for name, value in settings.items() if value is not None}}
+    task = {**options, "queue": pool, "kind": RUN_KIND, "payload": payload, "key": id}
+    return (yield from submit(to, task, key))
 
 
 def chunks(tasks: Iterable[Mapping[str, Any]]) -> Generator[tuple[list[bytes], bool], None, None]:

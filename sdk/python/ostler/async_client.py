@@ -62,6 +62,20 @@ class AsyncClient:
     async def submit_many(self, tasks: Iterable[Mapping[str, Any]], *, idempotency_key: Optional[str] = None) -> list[Submitted]:
         return await self._run(flows.submit_many(self._to, tasks, idempotency_key))
 
+    async def run(
+        self,
+        prompt: str,
+        *,
+        pool: str,
+        id: Optional[str] = None,
+        model: Optional[str] = None,
+        max_iterations: Optional[int] = None,
+        idempotency_key: Optional[str] = None,
+        **options: Any,
+    ) -> Submitted:
+        settings = {"max_iterations": max_iterations, "model": model}
+        return await self._run(flows.run(self._to, prompt, pool, id, settings, options, idempotency_key))
+
     async def continue_task(self, task: TaskName, prompt: str, *, to: Optional[str] = None, queue: Optional[str] = None) -> Submitted:
         return await self._run(flows.continue_task(self._to, task, prompt, to, queue))
 

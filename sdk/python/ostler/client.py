@@ -96,6 +96,21 @@ class Client:
         """
         return self._run(flows.submit_many(self._to, tasks, idempotency_key))
 
+    def run(
+        self,
+        prompt: str,
+        *,
+        pool: str,
+        id: Optional[str] = None,
+        model: Optional[str] = None,
+        max_iterations: Optional[int] = None,
+        idempotency_key: Optional[str] = None,
+        **options: Any,
+    ) -> Submitted:
+        """Gives a prompt to a pool of agents. One more run with the same ``id``, any text, is the same task."""
+        settings = {"max_iterations": max_iterations, "model": model}
+        return self._run(flows.run(self._to, prompt, pool, id, settings, options, idempotency_key))
+
     def continue_task(self, task: TaskName, prompt: str, *, to: Optional[str] = None, queue: Optional[str] = None) -> Submitted:
         """Goes on with the conversation of a finished task of an agent, in a new task."""
         return self._run(flows.continue_task(self._to, task, prompt, to, queue))

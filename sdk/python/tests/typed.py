@@ -65,6 +65,7 @@ tested: Tested = worker.test("plain", {"number": 1}, tasks=[TaskInfo("x", "faile
 
 with Client("unix:api.sock", token_file="jobs.db.token", timeout=5) as client:
     task: Submitted = client.submit("texts", "count", {"text": "to be"}, priority=5, in_=timedelta(minutes=1))
+    prompted: Submitted = client.run("Tidy up", pool="runs", id="job_1", max_iterations=5, priority=3)
     many: list[Submitted] = client.submit_many({"queue": "texts", "kind": "count"} for _ in range(3))
     words: int = client.result(task, wait=60)["words"]
     states: list[str] = [end["state"] for end in client.as_completed([task, *many, "key:first"])]

@@ -215,6 +215,16 @@ async fn call(client: &RemoteClient, name: &str, args: &[Value], options: &Value
             let about = submission(client, options);
             shown(&client.on(text(0)).submit_once(&key, text(1), arg(2), about).await?)
         }
+        "run" => {
+            let mut run = client.on(options["pool"].as_str().unwrap_or_default()).run(text(0));
+            if let Some(id) = options["id"].as_str() {
+                run = run.id(id);
+            }
+            if let Some(model) = options["model"].as_str() {
+                run = run.model(model);
+            }
+            Ok(json!({ "id": run.await?.to_string() }))
+        }
         "submit_many" => {
             let tasks: Vec<TaskInput> = args[0]
                 .as_array()
