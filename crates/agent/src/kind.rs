@@ -171,12 +171,14 @@ impl PoolSpec for AgentPolicy {
         }
     }
 
-    fn unpriced(&self) -> Option<String> {
-        match (self.dialect, &self.model) {
+    fn unpriced(&self, model: Option<&str>) -> Option<String> {
+        match (self.dialect, model.or(self.model.as_deref())) {
             (Dialect::Command, _) if self.cost_pattern.is_none() => {
                 Some("\"cost_pattern\" is missing, so that nothing says what its work costs".to_owned())
             }
             (Dialect::Command | Dialect::Acp, _) | (Dialect::Claude | Dialect::OpenCode, None) => None,
+            // It says what it costs, but only at the end of a turn, which is too late to stop it at the budget of its task.
+            (Dialect::Claude, Some(_)) if self.max_task_cost.is_none() => None,
             // It knows the prices of its own providers.
             (Dialect::OpenCode, Some(_)) if self.provider.is_none() => None,
             (Dialect::Codex | Dialect::CodexExec | Dialect::Gemini, None) => {
@@ -186,14 +188,7 @@ impl PoolSpec for AgentPolicy {
             (
                 Dialect::Claude | Dialect::Codex | Dialect::CodexExec | Dialect::Gemini | Dialect::OpenCode,
                 Some(model),
-            ) => {
-                let is_known = self.prices.of(model).is_some();
-                (!is_known).then(|| {
-                    format!(
-                        "the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]"
-                    )
-                })
-            }
+            ) => self.prices.lacks(model),
         }
     }
 

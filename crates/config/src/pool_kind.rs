@@ -221,8 +221,8 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Why it is not known what its work costs, if so: such a pool cannot have a budget.
-    fn unpriced(&self) -> Option<String> {
+    /// Why it is not known what its work costs with this model (`None`: that of the pool), if so. Such work cannot have a budget.
+    fn unpriced(&self, _model: Option<&str>) -> Option<String> {
         None
     }
 

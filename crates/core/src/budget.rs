@@ -61,6 +61,14 @@ pub struct CostReservation {
     pub spent: Cost,
 }
 
+/// Whether the cost of an attempt is charged to a budget, so that it has to be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Charging {
+    #[default]
+    Free,
+    Charged,
+}
+
 /// What the next task is expected to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedCost {

@@ -46,8 +46,8 @@ pub use breaker::{
     Breaker, BreakerPolicy, BreakerState, CallAdmission, CallResult, CallVerdict, OutcomeCounts, Pass, Trip,
 };
 pub use budget::{
-    BUDGET_REACHED, Budget, BudgetVerdict, ChargeVerdict, CostReservation, ExpectedCost, RECENT_COSTS,
-    Settlement, Spending, ask_all, day_of, day_start,
+    BUDGET_REACHED, Budget, BudgetVerdict, ChargeVerdict, Charging, CostReservation, ExpectedCost,
+    RECENT_COSTS, Settlement, Spending, ask_all, day_of, day_start,
 };
 pub use decide::{Effect, Facts, LeasePhase, Next, Transition, decide, lapsed};
 pub use dependency::{OnFailed, Release, release};

@@ -139,6 +139,14 @@ impl PriceTable {
         self.0.get(model).or_else(|| self.0.get(without_date(model)?))
     }
 
+    /// Why the cost of this model's work is not known, if so.
+    #[must_use]
+    pub fn lacks(&self, model: &str) -> Option<String> {
+        self.of(model).is_none().then(|| {
+            format!("the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]")
+        })
+    }
+
     /// What this usage costs, without what its source says; `None` if the model or a price is not known.
     #[must_use]
     pub fn cost(&self, usage: &Usage) -> Option<Cost> {

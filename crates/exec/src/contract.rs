@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ostler_core::{AccountReading, ErrorClass, Failure, Outcome, Overrides, TaskId, Traceparent, WorkerId};
+use ostler_core::{
+    AccountReading, Charging, ErrorClass, Failure, Outcome, Overrides, TaskId, Traceparent, WorkerId,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -60,6 +62,8 @@ pub struct Control {
     pub breakers: Breakers,
     /// The account that the pool uses.
     pub account: AccountFeed,
+    /// Whether a budget is charged: nothing may be asked of a model whose price is not known.
+    pub charging: Charging,
     /// The span of the attempt: an executor runs Rust code of its work in it.
     pub span: Span,
 }
@@ -77,6 +81,7 @@ impl Control {
             tasks: TaskCalls::refused(),
             breakers: Breakers::none(),
             account: AccountFeed::none(),
+            charging: Charging::Free,
             span: Span::none(),
         }
     }

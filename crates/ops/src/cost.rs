@@ -1,12 +1,12 @@
 //! Costs and budgets: what was spent on models, and what queues may spend.
 
 use ostler_core::{Budget, Timestamp};
-use ostler_store::calls::QueueChange;
 use ostler_store::costs::{CostBy, CostQuery, CostRecord, CostSums};
 use ostler_store::jobs::job_of;
 use ostler_store::{MAX_PAGE, Store};
 use ostler_wire::cost::{BudgetView, CostReport, CostView};
 
+use crate::budgets;
 use crate::error::OpsError;
 use crate::overview::Overview;
 
@@ -109,9 +109,9 @@ pub async fn of_queue(store: &dyn Store, queue: &str) -> Result<CostView, OpsErr
 /// Sets the budget of a queue, such as that of a job. A queue that a reached budget has paused is resumed, if the new one is larger.
 ///
 /// # Errors
-/// When the budget limits nothing, or the store cannot be written.
+/// As for [`budgets::set`].
 pub async fn set_budget(store: &dyn Store, queue: &str, budget: Budget) -> Result<BudgetView, OpsError> {
-    store.configure(queue, vec![QueueChange::Budget(Some(budget))]).await?;
+    budgets::set(store, queue, queue, budget).await?;
     let overview = Overview::take(store).await?;
     let spending = overview.record(queue)?.spending.clone().unwrap_or_default();
     Ok(BudgetView::new(&budget, &spending))

@@ -31,6 +31,7 @@ impl OpsError {
             Self::Refused(Refusal::TooManySchedules { .. }) => Some("too_many_schedules"),
             Self::Refused(Refusal::NoPool(_)) => Some("pool_gone"),
             Self::Refused(Refusal::JobRunning { .. }) => Some("job_running"),
+            Self::Refused(Refusal::Unpriced(_)) => Some("unpriced"),
             Self::Failed(Unsuccessful::NotFinished(_)) => Some("not_finished"),
             Self::Failed(Unsuccessful::NoReply { .. }) => Some("no_reply"),
             Self::Refused(
@@ -181,6 +182,8 @@ pub enum Refusal {
     NoConversation(TaskId),
     #[error("{0} belongs to a job with a pool of its own, which is gone with the job")]
     NoPool(TaskId),
+    #[error("a budget cannot be kept: {0}")]
+    Unpriced(String),
 }
 
 /// Something that was tried, and did not work out.

@@ -7,7 +7,7 @@
 //!   [`output`]: what an attempt wrote. [`continuation`]: go on with a conversation.
 //!   [`run`]: a prompt for a pool of agents. [`added`]: commands for the caller's folder.
 //! - [`overview`]: the views of the system as a whole. [`queues`]: pause, limits, holds and breakers. [`accounts`]: limits that queues
-//!   share. [`cost`]: costs, budgets. [`figures`]: what the store holds, for metrics.
+//!   share. [`cost`]: costs. [`budgets`]: which ones can be kept. [`figures`]: what the store holds, for metrics.
 //! - [`nodes`]: drain and resize. [`recycle`]: replace workers. [`schedules`]: recurring tasks. [`jobs`]: batches of tasks.
 //!   [`prune`]: remove old tasks.
 //! - [`input`]: input of users, read into requests. [`idempotency`]: ids from idempotency keys. [`bulk`]: actions on all tasks that match a
@@ -21,6 +21,7 @@
 pub mod accounts;
 pub mod act;
 pub mod added;
+pub mod budgets;
 pub mod bulk;
 pub mod continuation;
 pub mod cost;

@@ -12,6 +12,7 @@ use ostler_wire::action::QueueActionView;
 use ostler_wire::limit_syntax::{NONE, Wish};
 use ostler_wire::limits::{BreakerView, BroughtLimits, LimitsSet, QueueView};
 
+use crate::budgets;
 use crate::error::{Missing, OpsError};
 use crate::overview::Overview;
 use crate::published;
@@ -141,12 +142,15 @@ pub fn by_hand(mut changes: Vec<QueueChange>) -> Vec<QueueChange> {
 /// Changes the limits of a queue, and creates it if there is none.
 ///
 /// # Errors
-/// When a value is refused, or the store cannot be written.
+/// When a value is refused, the cost of the work that a budget is for is not known, or the store cannot be written.
 pub async fn set_limits(
     store: &dyn Store,
     queue: &str,
     changes: Vec<QueueChange>,
 ) -> Result<LimitsSet, OpsError> {
+    if changes.iter().any(|change| matches!(change, QueueChange::Budget(Some(_)))) {
+        budgets::check(store, &[queue]).await?;
+    }
     store.configure(queue, by_hand(changes)).await?;
     let overview = Overview::take(store).await?;
     let alive = overview.survey.nodes.iter().filter(|node| node.liveness == Liveness::Alive);

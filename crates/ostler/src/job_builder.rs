@@ -136,9 +136,13 @@ impl JobBuilder<'_> {
     /// Stores the job with its tasks, and runs it.
     ///
     /// # Errors
-    /// As for [`create_job`](crate::Client::create_job) and [`run_job`](Pool::run_job).
+    /// As for [`create_job`](crate::Client::create_job) and [`run_job`](Pool::run_job), and when a budget is set for work whose cost is not
+    /// known.
     pub async fn start(self) -> Result<Job, JobError> {
         let Self { pool, id, name, items, pilot, budget, workers, callbacks, done } = self;
+        if budget.is_some() {
+            pool.check_priced()?;
+        }
         let job = pool.put_new_job(id, &name, items?, pilot).await?;
         if let Some(budget) = budget {
             let change = vec![QueueChange::Budget(Some(budget))];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{StateName, TaskId};
+use ostler_ops::budgets;
 use ostler_runtime::{
     DrainWait, Drained, EndListener, Node, NodeHandle, NodeState, PoolConfig, PoolSize, Reservation, TakeOver,
 };
@@ -143,6 +144,16 @@ impl Pool {
         pool.listeners.retain(|one| listeners.iter().all(|own| own.subscriber() != one.subscriber()));
         pool.listeners.extend(listeners);
         Ok(self.inner.handle.add_pool(pool, TakeOver::No).await?)
+    }
+
+    /// Refuses a budget for a job if it is not known what the work of the first queue costs.
+    pub(crate) fn check_priced(&self) -> Result<(), OpenError> {
+        let first = &self.inner.first;
+        let refused = |why: ostler_ops::Refusal| OpenError::Executor {
+            queue: first.queue.clone(),
+            reason: why.to_string(),
+        };
+        budgets::check_priced(first.unpriced.clone()).map_err(refused)
     }
 
     /// Serves the queue no longer.

@@ -132,8 +132,18 @@ pub(crate) async fn run(
     let (cancel, breakers) = (signals.cancel, context.breakers.clone());
     let account = account_feed(&context.store, &context.pool.settings);
     let (lost_signal, told) = (signals.lost, account.clone());
-    let control =
-        Control { cancel, lost: lost_signal, steps, tasks, breakers, account, span, ..Control::new(sender) };
+    let charging = claimed.charging;
+    let control = Control {
+        cancel,
+        lost: lost_signal,
+        steps,
+        tasks,
+        breakers,
+        account,
+        charging,
+        span,
+        ..Control::new(sender)
+    };
     let AttemptResult { outcome, output, slot, classing, shortage, reading } =
         recording(context, lease, &events, &lost, context.pool.executor.run(work, control)).await;
     // An attempt that did not start says nothing about run times.

@@ -161,6 +161,8 @@ pub struct PoolConfig {
     pub unclassed: Unclassed,
     /// What models cost, for usage that names a model and no cost.
     pub prices: Arc<PriceTable>,
+    /// Why it is not known what its work costs, if so: budgets of its queue are refused.
+    pub unpriced: Option<String>,
 }
 
 /// The class of unclassified failures: an exit code in no list, an error of the program's own type, a panic.
@@ -215,6 +217,7 @@ impl PoolConfig {
             listeners: Vec::new(),
             unclassed: Unclassed::default(),
             prices: Arc::new(PriceTable::built_in()),
+            unpriced: None,
         }
     }
 

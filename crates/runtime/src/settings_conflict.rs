@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::{Budget, Jitter, KeyHold, Overrides, PriorityOrder, Rate, SessionId, Trip};
 use ostler_store::gates::{BreakerSetting, LIMIT_SETTINGS};
-use ostler_store::node_settings::{METRICS, OF_THE_NODE};
+use ostler_store::node_settings::{METRICS, OF_THE_NODE, UNPRICED};
 use ostler_store::paths::PayloadPath;
 use ostler_store::views::{Liveness, NodeRecord, QueueSettings};
 use serde_json::{Value, json};
@@ -45,14 +45,22 @@ pub(crate) fn text(pools: &[PoolConfig]) -> String {
     written(of_pools(pools))
 }
 
-/// What is stored with the node's session: the settings of its pools, and that it serves metrics.
+/// What is stored with the node's session: the settings of its pools, and what is not compared with other nodes: that it serves metrics,
+/// and why it is not known what the work of a pool costs.
 pub(crate) fn session_text(config: &NodeConfig) -> String {
     let mut all = of_pools(&config.pools);
+    let unpriced = |pool: &PoolConfig| {
+        pool.unpriced.clone().map(|why| (format!("{UNPRICED}{}", pool.queue), Value::String(why)))
+    };
+    let mut own: serde_json::Map<String, Value> = config.pools.iter().filter_map(unpriced).collect();
     match config.metrics {
         MetricsService::Absent => {}
         MetricsService::Served => {
-            all.insert(OF_THE_NODE.to_owned(), json!({ METRICS: "served" }));
+            own.insert(METRICS.to_owned(), json!("served"));
         }
+    }
+    if !own.is_empty() {
+        all.insert(OF_THE_NODE.to_owned(), Value::Object(own));
     }
     written(all)
 }
@@ -187,14 +195,21 @@ fn breaker(setting: &BreakerSetting) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ostler_core::{Id, Timestamp};
+    use ostler_exec::Inline;
 
     use super::*;
 
     #[test]
-    fn a_node_that_serves_metrics_says_so_and_that_is_not_compared() {
+    fn that_a_node_serves_metrics_and_lacks_a_price_is_published_and_not_compared() {
         let plain = NodeConfig::new("anna", Vec::new());
         let serving = NodeConfig { metrics: MetricsService::Served, ..plain.clone() };
+        let pool = PoolConfig::new("answers", Arc::new(Inline::new()), 1);
+        let unpriced = PoolConfig { unpriced: Some("no price".to_owned()), ..pool.clone() };
+        let unpriced = NodeConfig { pools: vec![unpriced], ..serving.clone() };
+        let priced = NodeConfig { pools: vec![pool], ..plain.clone() };
         let record = |config: &NodeConfig| NodeRecord {
             session: SessionId(Id::from_bits(1)),
             name: "anna".to_owned(),
@@ -208,7 +223,11 @@ mod tests {
             replies: Vec::new(),
         };
         assert!(record(&serving).serves_metrics() && !record(&plain).serves_metrics());
+        assert!(record(&unpriced).serves_metrics());
+        assert_eq!(record(&unpriced).unpriced("answers").as_deref(), Some("no price"));
+        assert_eq!((record(&unpriced).unpriced("other"), record(&priced).unpriced("answers")), (None, None));
         let own = SessionId(Id::from_bits(2));
+        assert_eq!(difference(&[record(&unpriced)], own, &session_text(&priced)), None);
         assert_eq!(difference(&[record(&serving)], own, &session_text(&plain)), None);
         assert_eq!(difference(&[record(&plain)], own, &session_text(&serving)), None);
     }

@@ -110,6 +110,7 @@ impl From<OpsError> for RequestError {
                 | Refusal::SeveralWorkers { .. }
                 | Refusal::SeveralJobs { .. }
                 | Refusal::Size { .. }
+                | Refusal::Unpriced(_)
                 | Refusal::TooManySchedules { .. },
             ) => Self::invalid(message),
             OpsError::Failed(_) => Self::conflict("unsuccessful", message),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ostler_core::{ChargeVerdict, Probe, Rank, State, Timestamp, too_late};
+use ostler_core::{ChargeVerdict, Charging, Probe, Rank, State, Timestamp, too_late};
 use ostler_store::Check;
 use ostler_store::accounts::places_for;
 use ostler_store::calls::{Claim, Claimed};
@@ -139,7 +139,7 @@ pub async fn run<T: ClaimTx>(
         look.parked = false;
         let first = claimed.len();
         claimed.reserve(ready.len());
-        for task in ready {
+        for mut task in ready {
             if look.left == 0 {
                 next = Some(Some(now));
                 break;
@@ -184,6 +184,7 @@ pub async fn run<T: ClaimTx>(
             }
             if let Some(budgets) = &mut budgets {
                 budgets.reserve(tx, &task, &amounts).await?;
+                task.claimed.charging = Charging::Charged;
             }
             clock = clock.advanced(task.rank, task.claimed.priority);
             claimed.push(task);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    AccountReading, Budget, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder, Rate,
-    SessionId, StateName, Task, TaskId, Timestamp, Traceparent, WorkerId,
+    AccountReading, Budget, Charging, KeyHold, OnFailed, Outcome, Overrides, Policy, Priority, PriorityOrder,
+    Rate, SessionId, StateName, Task, TaskId, Timestamp, Traceparent, WorkerId,
 };
 
 use crate::error::Error;
@@ -242,6 +242,8 @@ pub struct Claimed {
     pub not_after: Option<Timestamp>,
     /// No attempt starts after this time.
     pub deadline: Option<Timestamp>,
+    /// Whether a budget is charged for it.
+    pub charging: Charging,
 }
 
 /// The start of an attempt.

@@ -149,14 +149,6 @@ impl Dialect {
         }
     }
 
-    /// Whether its costs are known only from the price of its model, or checked against it.
-    pub(crate) const fn needs_price(self) -> bool {
-        match self {
-            Self::Claude | Self::Codex | Self::CodexExec | Self::Gemini => true,
-            Self::OpenCode | Self::Acp | Self::Command => false,
-        }
-    }
-
     /// Whether it speaks by lines on its standard output. What it writes to standard error is no sign of life then.
     pub(crate) const fn has_protocol(self) -> bool {
         match self {

@@ -93,7 +93,7 @@ impl<'a> AgentAttempt<'a> {
         let AgentExecutor { policy, template, schema, .. } = self.executor;
         let task = AgentTask::read(&self.work.payload, policy, template.as_ref(), schema.as_ref());
         let task = task.map_err(|message| AttemptResult::failed_with(ErrorClass::Permanent, message))?;
-        self.priced(&task)?;
+        self.limits().check_price(policy, task.model.as_deref(), policy.max_task_cost)?;
         let ready = self.within(self.executor.ready()).await?;
         ready.map_err(|error| AttemptResult::failed_with(error.class(), error.to_string()))?;
         let (supervisor, events) = (&self.executor.supervisor, &self.control.events);
@@ -174,18 +174,6 @@ impl<'a> AgentAttempt<'a> {
 
     const fn limits(&self) -> AttemptLimits<'a> {
         AttemptLimits { work: self.work, control: self.control, deadline: self.deadline }
-    }
-
-    /// A budget is worth nothing if it is not known what a model costs.
-    fn priced(&self, task: &AgentTask) -> Result<(), Early> {
-        let policy = &self.executor.policy;
-        match (&task.model, policy.max_task_cost) {
-            (Some(model), Some(_)) if policy.dialect.needs_price() && policy.prices.of(model).is_none() => {
-                let message = format!("budget.per_task is set, and the price of {model} is not known");
-                Err(AttemptResult::failed_with(ErrorClass::Permanent, message).into())
-            }
-            (Some(_) | None, _) => Ok(()),
-        }
     }
 
     /// Opens the home of the conversation, and decides how it begins.

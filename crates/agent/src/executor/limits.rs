@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ostler_core::{ErrorClass, Failure};
+use ostler_config::PoolSpec;
+use ostler_core::{Charging, Cost, ErrorClass, Failure};
 use ostler_exec::{AttemptResult, Control, Work};
 use tokio::time::{Instant, sleep_until};
 
@@ -27,6 +28,28 @@ impl<'a> AttemptLimits<'a> {
     /// Of an attempt that begins now.
     pub(crate) fn new(work: &'a Work, control: &'a Control) -> Self {
         Self { work, control, deadline: Instant::now() + work.timeout.min(MAX_TIMEOUT) }
+    }
+
+    /// Refuses to ask a model whose price is not known, if a budget is charged: that of the task, of the queue, or of the pool.
+    pub(crate) fn check_price(
+        &self,
+        pool: &dyn PoolSpec,
+        model: Option<&str>,
+        max_task_cost: Option<Cost>,
+    ) -> Result<(), Early> {
+        let is_limited = match self.control.charging {
+            Charging::Charged => true,
+            Charging::Free => max_task_cost.is_some(),
+        };
+        match pool.unpriced(model).filter(|_| is_limited) {
+            None => Ok(()),
+            Some(why) => {
+                // Without a model of its own, a task fails as all others of its queue would.
+                let is_of_pool = pool.unpriced(None).as_ref() == Some(&why);
+                let class = if is_of_pool { ErrorClass::QueueStop } else { ErrorClass::Permanent };
+                Err(AttemptResult::failed_with(class, format!("its budget cannot be kept: {why}")).into())
+            }
+        }
     }
 
     /// Awaits something, but no longer than the attempt may take.

@@ -178,8 +178,8 @@ impl PoolSpec for GatewayWorkers {
         self.process.programs().into_iter().chain(agents).collect()
     }
 
-    fn unpriced(&self) -> Option<String> {
-        self.gateway.agents().and_then(PoolSpec::unpriced)
+    fn unpriced(&self, model: Option<&str>) -> Option<String> {
+        self.gateway.agents().and_then(|agents| agents.unpriced(model))
     }
 
     fn findings(&self, pool: &str) -> Vec<PoolFinding> {

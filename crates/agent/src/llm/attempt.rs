@@ -43,7 +43,7 @@ impl<'a> LlmAttempt<'a> {
         let (work, control) = (self.limits.work, self.limits.control);
         let task = LlmTask::read(&work.payload, policy, template.as_ref(), schema.as_ref());
         let mut task = task.map_err(|message| AttemptResult::failed_with(ErrorClass::Permanent, message))?;
-        self.priced(&task)?;
+        self.limits.check_price(policy, Some(&task.model), policy.max_task_cost)?;
         let earlier = self.limits.within(control.steps.earlier_conversations()).await?.map_err(away)?;
         let cost_before: Cost = earlier.iter().filter_map(|talk| talk.cost()).sum();
         let task_id = work.task.to_string();
@@ -129,16 +129,6 @@ impl<'a> LlmAttempt<'a> {
     /// The tokens that a request needs, about.
     pub(super) fn expected(input: u64, max_tokens: Option<u32>) -> RequestTokens {
         RequestTokens { input, output: max_tokens.map_or(USUAL_OUTPUT_TOKENS, u64::from) }
-    }
-
-    /// A budget is worth nothing if it is not known what a model costs.
-    fn priced(&self, task: &LlmTask) -> Result<(), Early> {
-        let policy = &self.executor.policy;
-        if policy.max_task_cost.is_some() && policy.prices.of(&task.model).is_none() {
-            let message = format!("budget.per_task is set, and the price of {} is not known", task.model);
-            return Err(AttemptResult::failed_with(ErrorClass::Permanent, message).into());
-        }
-        Ok(())
     }
 
     /// The budget of the task goes on over its attempts and requests.

@@ -90,13 +90,10 @@ impl PoolSpec for LlmPolicy {
         }
     }
 
-    fn unpriced(&self) -> Option<String> {
-        match &self.model {
+    fn unpriced(&self, model: Option<&str>) -> Option<String> {
+        match model.or(self.model.as_deref()) {
             None => Some("\"model\" is missing, so that it is not known what its work costs".to_owned()),
-            Some(model) if self.prices.of(model).is_some() => None,
-            Some(model) => Some(format!(
-                "the price of the model \"{model}\" is not known; set it with [prices.\"{model}\"]"
-            )),
+            Some(model) => self.prices.lacks(model),
         }
     }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use ostler_agent::Dialect;
 use ostler_agent::executor::{AgentExecutor, AgentPolicy};
-use ostler_core::{Conversation, ErrorClass, EventBody, Failure, Id, Outcome, TaskId, Timestamp, WorkerId};
+use ostler_core::{
+    Charging, Conversation, ErrorClass, EventBody, Failure, Id, Outcome, TaskId, Timestamp, WorkerId,
+};
 use ostler_exec::{
     AttemptResult, Control, EventReceiver, StepError, StepLookup, StepStore, Steps, Work, event_channel,
 };
@@ -29,6 +31,8 @@ const CODEX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/stand_in_c
 pub(crate) struct Bench {
     pub(crate) folder: TempDir,
     pub(crate) policy: AgentPolicy,
+    /// Whether a budget of the queue is charged for attempts.
+    pub(crate) charging: Charging,
     supervisor: Supervisor,
     token: Mutex<u64>,
 }
@@ -94,7 +98,8 @@ impl Bench {
         policy.config_folders = Some(folder.path().join("agents"));
         policy.stagger = Duration::from_millis(1);
         policy.environment.set.push(("STAND_IN_LOG".into(), folder.path().join("log").display().to_string()));
-        Self { folder, policy, supervisor: supervisor().await, token: Mutex::new(0) }
+        let charging = Charging::Free;
+        Self { folder, policy, charging, supervisor: supervisor().await, token: Mutex::new(0) }
     }
 
     pub(crate) fn executor(&self) -> AgentExecutor {
@@ -129,7 +134,8 @@ impl Bench {
     /// Starts an attempt by an executor that others may use too.
     pub(crate) fn start_by(&self, executor: Arc<AgentExecutor>, work: Work, earlier: Earlier) -> Running {
         let (sender, receiver) = event_channel();
-        let control = Control { steps: Steps::kept(Arc::new(earlier)), ..Control::new(sender) };
+        let (steps, charging) = (Steps::kept(Arc::new(earlier)), self.charging);
+        let control = Control { steps, charging, ..Control::new(sender) };
         let executor = self.policy.secrets.clone().guard(executor);
         let (events, given) = (Arc::<Mutex<Vec<EventBody>>>::default(), control.clone());
         let collected = tokio::spawn(collect(receiver, Arc::clone(&events)));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ostler_agent::Dialect;
-use ostler_core::{Cost, ErrorClass, Outcome};
+use ostler_core::{Charging, Cost, ErrorClass, Outcome};
 use ostler_exec::Work;
 use serde_json::json;
 
@@ -85,11 +85,36 @@ async fn an_attempt_that_passes_the_budget_of_its_task_is_stopped() {
 
     let unpriced = bench.run(&json!({"prompt": "[[text]]", "model": "unheard-of"})).await;
     assert!(
-        unpriced.failure().message.contains("the price of unheard-of is not known"),
+        unpriced.failure().message.contains("the price of the model \"unheard-of\" is not known"),
         "{:?}",
         unpriced.failure()
     );
     assert_eq!(bench.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_a_budget_of_the_queue_no_model_is_asked_whose_price_is_not_known() {
+    let mut bench = Bench::codex().await;
+    bench.charging = Charging::Charged;
+    let plain = bench.run(&json!("[[text]]")).await;
+    let failure = plain.failure();
+    assert_eq!(failure.class, ErrorClass::QueueStop, "all others of the queue would fail too: {failure:?}");
+    assert_eq!(failure.message, "its budget cannot be kept: codex does not say what it costs: set \"model\"");
+    let own = bench.run(&json!({"prompt": "[[text]]", "model": "unheard-of"})).await;
+    let failure = own.failure();
+    assert_eq!(failure.class, ErrorClass::Permanent, "only this task has that model: {failure:?}");
+    assert!(failure.message.contains("the price of the model \"unheard-of\" is not known"), "{failure:?}");
+    assert_eq!(bench.requests().len(), 0);
+    let priced = bench.run(&json!({"prompt": "[[text]]", "model": "claude-sonnet-4-5"})).await;
+    assert!(priced.ended.outcome.failure().is_none(), "{:?}", priced.ended.outcome);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_reports_its_cost_needs_no_price_for_a_budget_of_the_queue() {
+    let mut bench = Bench::claude().await;
+    bench.charging = Charging::Charged;
+    let ran = bench.run(&json!({"prompt": "[[text]]", "model": "unheard-of"})).await;
+    assert_eq!(ran.output(), json!("Hello."));
 }
 
 fn usage(event: &ostler_core::EventBody) -> Option<Cost> {

@@ -73,7 +73,7 @@ fn read(
     // The keys of an unknown kind are unknown too; refusing each of them would say nothing new.
     let executor = kind?.read(&common, &mut section)?;
     if (limits.budget.is_some() || max_task_cost.is_some())
-        && let Some(why) = executor.unpriced()
+        && let Some(why) = executor.unpriced(None)
     {
         section.fault("budget", format!("cannot be kept: {why}"));
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_config::Resources;
 use ostler_core::{Budget, JobId, Policy, StateName, cut};
-use ostler_ops::OpsError;
 use ostler_ops::jobs::former::{ChosenJob, FormerRuns, choose};
 use ostler_ops::jobs::plan::{JobPlan, enqueue};
-use ostler_ops::jobs::{self, JobSpec, JobTotals, ServedBy, manage};
+use ostler_ops::jobs::{self, JobPool, JobSpec, JobTotals, ServedBy, manage};
+use ostler_ops::{OpsError, budgets};
 use ostler_process::Command;
 use ostler_process::supervisor::{Containment, Supervisor};
 use ostler_runtime::{EndListener, Node, NodeConfig, NodeDeps, NodeState, PoolConfig, StartError, TakeOver};
@@ -82,6 +82,10 @@ impl Mapping<'_> {
         if let Some(MapPool { settings, .. }) = &self.pool {
             let source =
                 if self.map.agent.is_some() { pool::PoolSource::Agent } else { pool::PoolSource::Config };
+            if self.map.max_cost.is_some() {
+                budgets::check_priced(settings.executor.unpriced(self.map.model.as_deref()))
+                    .map_err(OpsError::from)?;
+            }
             pool::check(settings, source).await?;
         }
         let given = self.map.jobs.map(u32::from);
@@ -92,6 +96,12 @@ impl Mapping<'_> {
         }
         let stay = if self.map.detach { OpenMode::Brief } else { OpenMode::Long };
         let store = self.place.open_for(stay, IfMissing::Make).await?.store();
+        if self.map.detach
+            && self.map.max_cost.is_some()
+            && let Some(pool) = self.plan.pool().and_then(JobPool::priced_by)
+        {
+            budgets::check(store.as_ref(), &[pool]).await?;
+        }
         let served_by = if self.map.detach { ServedBy::Node } else { ServedBy::Mapper };
         let attempts = self.map.retries.map(|retries| retries + 1);
         let attempts = if self.is_of_pool() { attempts } else { Some(attempts.unwrap_or(1)) };

@@ -64,6 +64,7 @@ fn build_one(pool: &PoolSettings, resources: &Resources) -> anyhow::Result<PoolC
         settings: vec![QueueChange::Overrides(pool.overrides), QueueChange::Account(pool.account.clone())],
         unclassed: pool.unclassed,
         prices: Arc::clone(&pool.prices),
+        unpriced: pool.executor.unpriced(None),
         ..PoolConfig::new(pool.name.clone(), executor, size.max)
     })
 }

@@ -73,7 +73,7 @@ impl PoolSpec for Greeter {
         vec!["no-such-bell".to_owned()]
     }
 
-    fn unpriced(&self) -> Option<String> {
+    fn unpriced(&self, _model: Option<&str>) -> Option<String> {
         (!self.priced).then(|| format!("the price of the model \"{}\" is not known", self.greeting))
     }
 

@@ -252,6 +252,17 @@ fn a_job_of_agents_says_by_how_much_it_passed_its_budget() {
 }
 
 #[test]
+fn a_job_of_agents_that_do_not_say_what_they_cost_needs_a_price_for_its_budget() {
+    let place = Place::new();
+    let words = ["map", "--agent", "codex", "--prompt", "Review", "--max-cost", "1"];
+    let why = "a budget cannot be kept: codex does not say what it costs: set \"model\"";
+    place.refused([&words[..], &[":::", "a"]].concat(), 2, why);
+    let why = "a budget cannot be kept: the price of the model \"unheard\" is not known";
+    place.refused([&words[..], &["--model", "unheard", ":::", "a"]].concat(), 2, why);
+    assert!(!place.store().exists());
+}
+
+#[test]
 fn a_cancelled_task_ends_its_agent() {
     let place = place("");
     let _node = up(&place);

@@ -64,6 +64,59 @@ fn a_job_over_a_model_has_a_dry_run_a_pilot_and_a_budget_that_holds() {
     assert!((cost - 1.2).abs() < 1e-9, "{cost}");
 }
 
+const NO_PRICE: &str = "the price of the model \"unheard\" is not known";
+
+#[test]
+fn a_budget_is_refused_wherever_it_is_set_if_a_price_is_not_known() {
+    let server = LlmServer::start(|_| ten_cents("fine"));
+    let place = place(
+        &server,
+        "[pool.cheap]\nexecutor = \"llm\"\napi = \"openai\"\nmodel = \"unheard\"\nmax_workers = 1\n",
+    );
+    let job = ["map", "--pool", "cheap", "--prompt", "Label {{ item }}"];
+    let budget = ["--max-cost", "1", ":::", "a"];
+    let refused = |words: &[&str]| place.refused(words, 2, NO_PRICE);
+    refused(&[&job[..], &budget].concat());
+    let own = ["map", "--pool", "labels", "--prompt", "Label {{ item }}", "--model", "unheard"];
+    refused(&[&own[..], &budget].concat());
+
+    let node = up(&place, &[]);
+    for option in ["--budget", "--budget-per-day"] {
+        refused(&["queue", "set", "cheap", option, "5"]);
+    }
+    refused(&[&job[..], &["--detach"], &budget].concat());
+    assert_eq!(place.json(["job", "ls"]), json!([]), "nothing was stored");
+    place.done(["queue", "set", "labels", "--budget", "5"]);
+    place.done(["pause", "cheap"]);
+    drop(node);
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
+fn under_a_budget_nothing_is_asked_of_a_model_without_a_price() {
+    let server = LlmServer::start(|_| ten_cents("fine"));
+    let cheap = format!(
+        "budget = {{ total = \"$5\" }}\n[pool.cheap]\nexecutor = \"llm\"\napi = \"openai\"\nmodel = \"unheard\"\n\
+         base_url = \"{}\"\n",
+        server.url()
+    );
+    let place = place(&server, &cheap);
+    // Where no node is up, it is not known what the work of a queue costs.
+    place.done(["queue", "set", "cheap", "--budget", "5"]);
+    let waits = place.done(["submit", "cheap", "ask", "--payload", "\"x\""]);
+    let _node = up(&place, &[]);
+    until("the queue is paused", || place.json(["queue", "show", "cheap"])["paused"] != Value::Null);
+    let paused = place.json(["queue", "show", "cheap"])["paused"].clone();
+    assert!(paused.as_str().is_some_and(|why| why.contains(NO_PRICE)), "{paused}");
+    assert_eq!(task(&place, &waits)["state"], "queued");
+    let payload = json!({"prompt": "x", "model": "unheard"}).to_string();
+    let failed = place.done(["submit", "labels", "ask", "--payload", &payload]);
+    until("it fails", || task(&place, &failed)["state"] == "failed");
+    assert!(task(&place, &failed)["error"].to_string().contains("is not known"), "{}", task(&place, &failed));
+    place.done(["submit", "labels", "ask", "--payload", "\"x\"", "--wait"]);
+    assert_eq!(server.requests().len(), 1, "the model with a price was asked");
+}
+
 #[test]
 fn a_hundred_workers_obey_what_the_provider_lets_through_within_a_second() {
     let server = LlmServer::start(|_| {

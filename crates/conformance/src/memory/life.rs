@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_core::{
-    Attempt, CancelReason, Cancelling, ChargeVerdict, Conversation, EventBody, Fairness, Overrides,
+    Attempt, CancelReason, Cancelling, ChargeVerdict, Charging, Conversation, EventBody, Fairness, Overrides,
     PROMPT_SHOWN, PromptRef, Rank, Readiness, Replaying, State, StateName, Step, Task, TaskId, Timestamp,
     Usage, Wait, add_usage, beginning, cancel, former_payload_event, place, replay, replay_event, too_late,
 };
@@ -159,7 +159,8 @@ impl MemoryState {
             };
             match self.pass(slot, &refused) {
                 ClaimVerdict::Yes => {
-                    claimed.push(self.take(slot, claim));
+                    let charging = if amounts.is_empty() { Charging::Free } else { Charging::Charged };
+                    claimed.push(Claimed { charging, ..self.take(slot, claim) });
                     self.reserve(slot, &amounts);
                 }
                 ClaimVerdict::Key(shut) => {
@@ -206,6 +207,7 @@ impl MemoryState {
             created_at: task.created_at,
             not_after: task.not_after,
             deadline: task.deadline,
+            charging: Charging::Free,
         };
         let queue = self.queues.entry(claim.queue.clone()).or_default();
         queue.clock = queue.clock.advanced(rank, priority);

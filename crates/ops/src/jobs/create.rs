@@ -9,7 +9,8 @@ use ostler_wire::job::{JobAction, JobActionView};
 use super::find::{existing, find};
 use super::item::Item;
 use super::plan::{ItemWork, JobPlan, PlanError, PlanRequest, PoolWork, add, enqueue};
-use super::spec::{JobSpec, ServedBy};
+use super::spec::{JobPool, JobSpec, ServedBy};
+use crate::budgets;
 use crate::error::{OpsError, Refusal};
 use crate::input::JobRequest;
 
@@ -26,13 +27,18 @@ pub enum CreatedJob {
 /// Creates a job with this id, and enqueues its items. Repeating it goes on where it was.
 ///
 /// # Errors
-/// When the store cannot be written.
+/// When it has a budget and it is not known what its items cost, or the store cannot be written.
 pub async fn create(store: &dyn Store, request: JobRequest, id: JobId) -> Result<CreatedJob, OpsError> {
     let JobRequest { plan, concurrency, attempts, max_cost } = request;
     let plan = match JobPlan::new(plan) {
         Ok(plan) => plan,
         Err(error) => return Ok(CreatedJob::Refused(error)),
     };
+    if max_cost.is_some()
+        && let Some(pool) = plan.pool().and_then(JobPool::priced_by)
+    {
+        budgets::check(store, &[pool]).await?;
+    }
     let job = plan.job(id, &plan.spec(ServedBy::Node, concurrency, attempts));
     match store.put_job(job.clone()).await? {
         JobPut::Created => {}

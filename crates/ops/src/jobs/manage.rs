@@ -9,6 +9,8 @@ use ostler_wire::job::{JobAction, JobActionView};
 
 use super::find::{find, serving};
 use super::pilot::{PAUSED, approval_of};
+use super::spec::{JobPool, JobSpec};
+use crate::budgets;
 use crate::error::{Missing, OpsError, Refusal, Unsuccessful};
 use crate::nodes::{ResizeRequest, resize};
 
@@ -28,17 +30,20 @@ pub async fn pause(store: &dyn Store, name: &str) -> Result<JobActionView, OpsEr
 /// Lets the items of a job start again, with this budget if one is given.
 ///
 /// # Errors
-/// When there is no such job.
+/// When there is no such job, or it is not known what its items cost.
 pub async fn resume(
     store: &dyn Store,
     name: &str,
     max_cost: Option<Cost>,
 ) -> Result<JobActionView, OpsError> {
     if max_cost.is_some() {
-        let queue = queue_of(find(store, name).await?.job.id);
-        let before = store.queue_settings(&queue).await?.budget.unwrap_or_default();
-        let budget = Budget { total: max_cost, ..before };
-        store.configure(&queue, vec![QueueChange::Budget(Some(budget))]).await?;
+        let record = find(store, name).await?;
+        let queue = queue_of(record.job.id);
+        let before = store.queue_settings(&queue).await?;
+        let budget = Budget { total: max_cost, ..before.budget.unwrap_or_default() };
+        let asked = JobSpec::of(&record).and_then(|spec| spec.pool);
+        let pool = asked.as_ref().map_or(before.pool.as_deref(), JobPool::priced_by).unwrap_or(&queue);
+        budgets::set(store, &queue, pool, budget).await?;
     }
     configure(store, name, QueueChange::Resume, JobAction::Resumed).await
 }

@@ -84,6 +84,14 @@ pub struct JobPool {
     pub synthesis: Option<String>,
 }
 
+impl JobPool {
+    /// The pool of the config on which it depends what the items cost; `None`: they have a model of their own, or a pool.
+    #[must_use]
+    pub fn priced_by(&self) -> Option<&str> {
+        (self.section.is_none() && !self.options.contains_key("model")).then_some(self.name.as_str())
+    }
+}
+
 /// Who runs the items of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

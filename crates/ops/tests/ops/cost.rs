@@ -1,8 +1,15 @@
 //! Costs and budgets.
 
-use ostler_core::{Budget, Cost, EventBody, Outcome, Usage};
+use ostler_core::{Budget, Cost, EventBody, JobId, Outcome, Usage};
 use ostler_ops::cost::{CostDimension, CostRequest, of_queue, report, set_budget};
+use ostler_ops::jobs::create::{CreatedJob, create};
+use ostler_ops::jobs::{list, manage};
+use ostler_ops::queues::set_limits;
+use ostler_ops::{OpsError, input};
 use ostler_store::Store as _;
+use ostler_store::calls::QueueChange;
+use ostler_wire::input::JobInput;
+use serde_json::json;
 
 use crate::world::{QUEUE, World};
 
@@ -47,4 +54,38 @@ async fn costs_of_jobs_are_those_of_their_queues_and_no_others() {
         assert_eq!((report.costs.len(), report.costs[0].by), (1, dimension.name()));
         assert_eq!(report.total.cost_usd, 0.5);
     }
+}
+
+#[tokio::test]
+async fn a_budget_is_refused_while_a_live_node_lacks_the_price_of_the_work() {
+    let world = World::new();
+    let settings = json!({"": {"unpriced:mail": "there is no price"}}).to_string();
+    let node = world.node("anna", &settings).await;
+    let job = |max_cost: Option<&str>| {
+        let job = json!({"pool": QUEUE, "items": ["a"], "max_cost": max_cost});
+        let job: JobInput = serde_json::from_value(job).expect("it is the input of a job");
+        input::job(job, 1_000).expect("it is right")
+    };
+    let is_refused = |error: OpsError| {
+        assert_eq!(error.to_string(), "a budget cannot be kept: there is no price");
+        assert_eq!(error.reason(), Some("unpriced"));
+    };
+    let one = Budget { total: Cost::from_usd(1.0), ..Budget::default() };
+    is_refused(set_budget(world.store(), QUEUE, one).await.expect_err("of a queue"));
+    let changes = vec![QueueChange::Budget(Some(one))];
+    is_refused(set_limits(world.store(), QUEUE, changes.clone()).await.expect_err("by hand"));
+    is_refused(
+        create(world.store(), job(Some("$1")), JobId(world.ids.task().0)).await.expect_err("of a job"),
+    );
+    assert_eq!(list(world.store(), 9).await.expect("jobs are read"), [], "nothing is stored");
+    let id = JobId(world.ids.task().0);
+    let made = create(world.store(), job(None), id).await.expect("without a budget");
+    assert!(matches!(made, CreatedJob::Enqueued(_)), "{made:?}");
+    let resumed = manage::resume(world.store(), &id.to_string(), one.total).await;
+    is_refused(resumed.expect_err("of a job that is resumed"));
+    manage::resume(world.store(), &id.to_string(), None).await.expect("without a budget");
+    let other = set_budget(world.store(), "other", one).await;
+    assert_eq!(other.expect("the cost of another pool is known").total_usd, Some(1.0));
+    world.store.leave(node).await.expect("it leaves");
+    set_limits(world.store(), QUEUE, changes).await.expect("no node lacks a price");
 }

@@ -170,7 +170,7 @@ impl QueuePlan {
         use ostler_config::{BuildContext, ClaimAhead};
         let queue = self.queue.clone();
         let refused = |reason: String| OpenError::Executor { queue: queue.clone(), reason };
-        if let Some(why) = spec.unpriced().filter(|_| self.has_budget()) {
+        if let Some(why) = spec.unpriced(None).filter(|_| self.has_budget()) {
             return Err(refused(format!("its budget cannot be kept: {why}")));
         }
         let context = BuildContext { pool: &queue, resources };
@@ -192,7 +192,8 @@ impl QueuePlan {
         self.fill_in(defaults.overrides, spec.account());
         let pool = self.configure(store, executor, usual, prefetch)?;
         // The start of a child is on disk before the child exists.
-        Ok(PoolConfig { beginning: ostler_runtime::StartMode::Durable, ..pool })
+        let beginning = ostler_runtime::StartMode::Durable;
+        Ok(PoolConfig { beginning, unpriced: spec.unpriced(None), ..pool })
     }
 
     #[cfg(feature = "process")]

@@ -217,9 +217,30 @@ async fn agents_that_cannot_work_are_refused_at_the_start_with_a_sentence() {
         let builder = ostler::open(&path).unwrap().executor(policy);
         refused(builder, word).await;
     }
-    let unknown = AgentPolicy { model: Some("m-9".to_owned()), ..agents("a", folder.path()) };
     let budget = Budget { total: Cost::from_usd(1.0), ..Budget::default() };
-    refused(ostler::open(&path).unwrap().executor(unknown).budget(budget), "\"m-9\" is not known").await;
+    let unpriced = ostler::open(&path).unwrap().executor(unpriced(folder.path()));
+    refused(unpriced.budget(budget), "\"m-9\" is not known").await;
+}
+
+/// Agents that do not say what they cost, with a model whose price is not known.
+fn unpriced(folder: &Path) -> AgentPolicy {
+    AgentPolicy { dialect: Dialect::Codex, model: Some("m-9".to_owned()), ..agents("a", folder) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_with_a_budget_needs_a_price_and_stores_nothing_without_one() {
+    let folder = scratch();
+    let pool = ostler::open(folder.path().join("jobs.db")).unwrap().executor(unpriced(folder.path()));
+    let pool = pool.supervisor(supervisor()).start().await.unwrap();
+    let limit = Cost::from_usd(1.0).expect("an amount");
+    let error = pool.job("reviews").items("review", &["a"]).max_cost(limit).start().await.err();
+    let error = error.expect("its cost is not known").to_string();
+    assert!(
+        error.contains("a budget cannot be kept: the price of the model \"m-9\" is not known"),
+        "{error}"
+    );
+    assert_eq!((pool.jobs(9).await.unwrap().len(), log(folder.path())), (0, Vec::new()));
+    pool.drain(Duration::ZERO).await;
 }
 
 async fn refused(builder: Builder, word: &str) {

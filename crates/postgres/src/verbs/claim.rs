@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Rank, SessionId, State, TaskId, Timestamp, too_late};
+use ostler_core::{Charging, Rank, SessionId, State, TaskId, Timestamp, too_late};
 use ostler_store::calls::{Claim, ClaimAnswer, Claimed};
 use ostler_store::{Check, Lease, LeaseRef};
 use tokio_postgres::Row;
@@ -259,6 +259,8 @@ fn read(lanes: &ClaimLanes, row: &Row, token: Token) -> Sql<ReadyTask> {
         created_at: Timestamp::from_millis(get(row, 8)?),
         not_after: extras.ends.not_after,
         deadline: extras.ends.deadline,
+        // Known when its reservation is made.
+        charging: Charging::Free,
     };
     let (rank, limit, cost) = (Rank(get(row, 4)?), get(row, 10)?, extras.cost);
     Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })

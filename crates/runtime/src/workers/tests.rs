@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use async_trait::async_trait;
-use ostler_core::{Ending, Id, Overrides, Priority, TaskId};
+use ostler_core::{Charging, Ending, Id, Overrides, Priority, TaskId};
 use ostler_exec::{AttemptResult, Control, Served, Work};
 use ostler_store::{Lease, LeaseRef};
 
@@ -52,6 +52,7 @@ fn numbered(task: u128, node_deaths: u32) -> ClaimedTask {
         created_at: NOW,
         not_after: None,
         deadline: None,
+        charging: Charging::Free,
     };
     ClaimedTask { claimed, signals: StopSignals::default(), since: Instant::now() }
 }

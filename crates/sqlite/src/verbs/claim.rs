@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ostler_core::{Priority, Rank, State, TaskId, Timestamp};
+use ostler_core::{Charging, Priority, Rank, State, TaskId, Timestamp};
 use ostler_sql::claim::{ClaimLanes, ReadyTask};
 use ostler_sql::codec::extras_from;
 use ostler_sql::poll_now;
@@ -111,6 +111,8 @@ fn look(
             created_at: Timestamp::from_millis(row.get(7)?),
             not_after: extras.ends.not_after,
             deadline: extras.ends.deadline,
+            // Known when its reservation is made.
+            charging: Charging::Free,
         };
         let (rank, limit, cost) = (Rank(row.get(3)?), row.get(9)?, extras.cost);
         Ok(ReadyTask { slot, lane, rank, limit, cost, awaited: trouble.awaited, claimed })

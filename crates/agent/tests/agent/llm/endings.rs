@@ -151,7 +151,7 @@ async fn a_budget_stops_an_answer_and_a_model_without_a_price_is_not_asked() {
     assert!(spent.usd() >= 0.01, "{spent}");
     let ran = run(policy_of(0.01), &json!({"prompt": "x", "model": "unknown"})).await;
     assert_eq!(ran.failure().class, ErrorClass::Permanent);
-    assert!(ran.failure().message.contains("the price of unknown is not known"));
+    assert!(ran.failure().message.contains("the price of the model \"unknown\" is not known"));
     assert_eq!(server.requests().len(), 1);
 }
 

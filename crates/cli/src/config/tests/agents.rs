@@ -60,7 +60,7 @@ fn a_budget_needs_to_know_what_the_work_costs() {
     let pool =
         |keys: &str| format!("[pool.reviews]\nexecutor = \"agent\"\nbudget = {{ total = \"$5\" }}\n{keys}");
     for (keys, part) in [
-        ("agent = \"claude\"\nmodel = \"m-9\"", "the price of the model \"m-9\" is not known"),
+        ("agent = \"codex\"\nmodel = \"m-9\"", "the price of the model \"m-9\" is not known"),
         ("agent = \"codex\"", "codex does not say what it costs: set \"model\""),
         ("agent = \"command\"\ncommand = [\"x\"]", "\"cost_pattern\" is missing"),
     ] {
@@ -68,5 +68,10 @@ fn a_budget_needs_to_know_what_the_work_costs() {
         assert!(line.contains("pool.reviews.budget cannot be kept") && line.contains(part), "{line}");
     }
     good(&pool("agent = \"claude\""));
+    // claude reports its cost at the end of a turn. To stop it before, its price is needed.
+    good(&pool("agent = \"claude\"\nmodel = \"m-9\""));
+    let per_task =
+        "[pool.x]\nexecutor = \"agent\"\nagent = \"claude\"\nmodel = \"m-9\"\nbudget = { per_task = \"$1\" }";
+    assert!(fault(per_task).contains("the price of the model \"m-9\" is not known"));
     good(&format!("{}\n[prices.m-9]\ninput = 1\noutput = 2", pool("agent = \"codex\"\nmodel = \"m-9\"")));
 }
