@@ -33,7 +33,7 @@ pub struct Budget {
     pub total: Option<Cost>,
     /// For each day of UTC.
     pub per_day: Option<Cost>,
-    /// The expected cost of one task. `None`: the median of recent attempts; before there is one, the first task runs alone.
+    /// The expected cost of one task until an attempt has ended; then it is the median of the recent ones. `None`: the first task runs alone.
     pub reserve: Option<Cost>,
 }
 
@@ -175,10 +175,10 @@ impl Budget {
 }
 
 impl Spending {
-    /// What the next task is expected to cost.
+    /// What the next task is expected to cost: what others have cost, which a pilot has found out, or what was set before one has ended.
     #[must_use]
     pub fn expected(&self, budget: &Budget) -> ExpectedCost {
-        budget.reserve.or_else(|| self.median()).map_or(ExpectedCost::Unknown, ExpectedCost::Known)
+        self.median().or(budget.reserve).map_or(ExpectedCost::Unknown, ExpectedCost::Known)
     }
 
     fn median(&self) -> Option<Cost> {
@@ -307,7 +307,8 @@ mod tests {
         run(&mut spending, &budget, 0.2);
         assert_eq!(spending.expected(&budget), ExpectedCost::Known(usd(0.2)));
         let set = Budget { reserve: Some(usd(0.05)), ..budget };
-        assert_eq!(spending.expected(&set), ExpectedCost::Known(usd(0.05)));
+        assert_eq!(spending.expected(&set), ExpectedCost::Known(usd(0.2)), "it is known better");
+        assert_eq!(Spending::default().expected(&set), ExpectedCost::Known(usd(0.05)));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub struct BudgetView {
     pub total_usd: Option<f64>,
     /// For each day of UTC.
     pub per_day_usd: Option<f64>,
-    /// The cost of one task that was set; null: the median of recent attempts.
+    /// The cost of one task that was set, until an attempt has ended; null: the first one runs alone.
     pub reserve_usd: Option<f64>,
     pub spent_usd: f64,
     /// On the last day on which anything was spent.

@@ -134,7 +134,7 @@ pub(crate) struct Set {
     /// At most this much money a day, by the days of UTC
     #[arg(long, value_name = "USD", value_parser = asked(money))]
     budget_per_day: Option<WrittenWish<Cost>>,
-    /// Money to reserve for each task [default: the median of recent attempts; the first task runs alone]
+    /// Money to reserve for each task until one has ended; then it is the median [default: the first task runs alone]
     #[arg(long, value_name = "USD", value_parser = asked(money))]
     reserve: Option<WrittenWish<Cost>>,
     /// How priorities order tasks submitted from now on: aging (a point is a minute's head start), or strict (highest first)

@@ -51,10 +51,9 @@ pub(super) fn budget(view: &BudgetView) -> [(&'static str, Option<String>); 2] {
     let total = view.total_usd.map(money);
     let per_day = view.per_day_usd.map(|usd| format!("{} a day", money(usd)));
     let limits: Vec<String> = total.into_iter().chain(per_day).collect();
-    let reserve = match (view.reserve_usd, view.expected_usd) {
-        (Some(usd), _) => format!("; {} reserved for each task", money(usd)),
-        (None, Some(usd)) => format!("; a task is expected to cost {}", money(usd)),
-        (None, None) => "; the first task runs alone".to_owned(),
+    let reserve = match view.expected_usd {
+        Some(usd) => format!("; a task is expected to cost {}", money(usd)),
+        None => "; the first task runs alone".to_owned(),
     };
     let today = if view.per_day_usd.is_some() {
         format!(", {} today", money(view.spent_today_usd))

@@ -242,12 +242,12 @@ fn a_job_of_agents_has_output_cost_time_session_and_files_of_each_item_in_its_re
 fn a_job_of_agents_says_by_how_much_it_passed_its_budget() {
     let place = place("max_workers = 1");
     let words = ["map", "--pool", "reviews", "--kind", "review", "--prompt", "[[many 3]] {{ item }}"];
-    let budget = ["--max-cost", "0.05", "--reserve", "0.01", ":::", "a", "b", "c"];
+    let budget = ["--max-cost", "0.02", "--reserve", "0.01", ":::", "a", "b", "c"];
     let ran = place.run([&words[..], &budget].concat());
     assert_eq!(ran.code, Some(6), "{ran:?}");
     let shown = place.done(["job", "show", "reviews"]);
-    assert!(shown.contains("cost      $0.06\n"), "{shown}");
-    assert!(shown.contains("budget    $0.05: $0.06 spent, $0.01 over\n"), "{shown}");
+    assert!(shown.contains("cost      $0.03\n"), "{shown}");
+    assert!(shown.contains("budget    $0.02: $0.03 spent, $0.01 over\n"), "{shown}");
     assert_eq!(place.json(["job", "show", "reviews"])["budget"]["over_usd"], 0.01);
 }
 

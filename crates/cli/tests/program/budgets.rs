@@ -246,7 +246,7 @@ fn budgets_are_set_in_parts_shown_and_removed() {
     assert_eq!(limits(&set(&["--budget-per-day", "1"])), [Some(500.0), Some(100.0), Some(50.0)]);
     assert_eq!(limits(&set(&["--budget", "none"])), [None, Some(100.0), Some(50.0)]);
     let text = place.done(["queue", "show", "mail"]);
-    assert!(text.contains("budget       $1.00 a day; $0.50 reserved for each task\n"), "{text}");
+    assert!(text.contains("budget       $1.00 a day; a task is expected to cost $0.50\n"), "{text}");
     assert!(text.contains("  spent      $0.00, $0.00 today; $0.00 reserved for 0 in flight\n"), "{text}");
     assert_eq!(set(&["--budget-per-day", "none"]), Value::Null);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::{
-    Budget, Closed, Cost, ErrorClass, EventBody, JobId, Outcome, SessionId, Spending, TaskId, Timestamp,
-    Usage, Wait, day_of, day_start,
+    Budget, Charging, Closed, Cost, ErrorClass, EventBody, JobId, Outcome, SessionId, Spending, TaskId,
+    Timestamp, Usage, Wait, day_of, day_start,
 };
 
 use super::super::scene::{QUEUE, Scene, failure, heard, invalid, one};
@@ -17,6 +17,7 @@ use ostler_store::{Lease, LeaseRef, Store};
 
 cases![
     the_first_task_runs_alone_and_then_the_median_is_reserved,
+    a_reserve_holds_until_a_task_has_ended_and_then_the_median_is_reserved,
     fifty_tasks_of_ten_cents_spend_one_dollar_with_eight_workers,
     unequal_costs_pass_a_budget_by_the_excess_of_what_is_in_flight,
     a_reached_budget_pauses_the_queue_and_a_larger_one_resumes_it,
@@ -111,6 +112,19 @@ async fn the_first_task_runs_alone_and_then_the_median_is_reserved(s: &Scene) {
     assert_eq!(leases(s, node, 8).await.len(), 2, "thirty cents each are reserved of seventy");
     let now = spending(s, QUEUE).await;
     assert_eq!((now.reserved, now.in_flight), (cents(60), 2));
+}
+
+async fn a_reserve_holds_until_a_task_has_ended_and_then_the_median_is_reserved(s: &Scene) {
+    let node = s.join().await;
+    set(s, QUEUE, Some(Budget { reserve: Some(cents(10)), ..total(cents(100)) })).await;
+    add(s, 20).await;
+    let first = s.claim(node, 2).await;
+    assert_eq!((first.len(), spending(s, QUEUE).await.reserved), (2, cents(20)));
+    for claimed in first {
+        assert_eq!(claimed.charging, Charging::Charged);
+        run(s, claimed.lease, cents(20), Outcome::Success).await;
+    }
+    assert_eq!(leases(s, node, 8).await.len(), 3, "twenty cents each are reserved of sixty");
 }
 
 async fn fifty_tasks_of_ten_cents_spend_one_dollar_with_eight_workers(s: &Scene) {
@@ -291,7 +305,7 @@ async fn tasks_of_a_job_are_charged_to_the_pool_that_serves_it(s: &Scene) {
     assert_eq!(claim_in(store, other, "job b", 8).await.0, []);
     assert!(record(s, POOL).await.settings.paused.is_some(), "the pool's budget is reached");
     assert_eq!(record(s, "job b").await.settings.paused, None);
-    set(s, POOL, Some(Budget { reserve, ..total(cents(100)) })).await;
+    set(s, POOL, Some(Budget { reserve, ..total(cents(160)) })).await;
     assert_eq!(claim_in(store, other, "job b", 8).await.0.len(), 2, "a larger one is for all that it serves");
 }
 
@@ -347,10 +361,11 @@ async fn a_removed_budget_is_forgotten(s: &Scene) {
     run(s, s.lease(node).await, cents(10), Outcome::Success).await;
     assert_eq!(leases(s, node, 8).await, [], "it is reached");
     set(s, QUEUE, None).await;
+    let held = s.claim(node, 1).await.into_iter().next().expect("a task is claimed");
+    assert_eq!(held.charging, Charging::Free);
     assert_eq!((record(s, QUEUE).await.spending, record(s, QUEUE).await.settings.paused), (None, None));
-    let held = one(leases(s, node, 1).await);
     set(s, QUEUE, Some(total(cents(10)))).await;
-    run(s, held, cents(5), Outcome::Success).await;
+    run(s, held.lease, cents(5), Outcome::Success).await;
     assert_eq!(spending(s, QUEUE).await, Spending::default(), "what was claimed before is not charged");
     assert_eq!(leases(s, node, 8).await.len(), 1);
 }
