@@ -16,6 +16,7 @@ use ostler_exec::{Executor, is_variable_name};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{MAX_LOG_BYTES, SUPERVISOR, children};
 use regex::Regex;
+use serde_json::{Map, Value};
 
 use crate::dialect::Dialect;
 use crate::executor::keeper::HomeKeeper;
@@ -273,6 +274,15 @@ impl PoolSpec for AgentPolicy {
         TakesPrompts::Yes
     }
 
+    fn question(&self) -> Option<Map<String, Value>> {
+        Some(question([
+            ("agent", Some(self.dialect.name().into())),
+            ("prompt", self.prompt.clone().map(Value::from)),
+            ("model", self.model.clone().map(Value::from)),
+            ("schema", self.schema.as_ref().and_then(SchemaSource::value)),
+        ]))
+    }
+
     fn build(&self, context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {
         let supervisor = context.need::<Supervisor>(SUPERVISOR)?.clone();
         let mut policy = self.clone();
@@ -280,6 +290,11 @@ impl PoolSpec for AgentPolicy {
         let agents = AgentExecutor::new(supervisor, policy, now);
         Ok(Arc::new(agents.map_err(|error| BuildError::new(error.to_string()))?))
     }
+}
+
+/// What a pool asks, as far as it is set.
+pub(crate) fn question<const N: usize>(parts: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    parts.into_iter().filter_map(|(name, part)| Some((name.to_owned(), part?))).collect()
 }
 
 /// The wall clock, for the times at which usage limits reset.

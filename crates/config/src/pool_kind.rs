@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use ostler_core::price::PriceTable;
 use ostler_core::{Cost, Overrides};
 use ostler_exec::{Executor, Resources, Secrets};
+use serde_json::{Map, Value};
 
 use crate::leftovers::LeftoverKeeper;
 use crate::section::Section;
@@ -250,6 +251,12 @@ pub trait PoolSpec: SpecObject + fmt::Debug + Send + Sync {
     /// Whether its tasks are prompts, as those of agents are.
     fn takes_prompts(&self) -> TakesPrompts {
         TakesPrompts::No
+    }
+
+    /// What it asks of a model besides what is in the payload: its `prompt`, its `model`. With it, a complete job was paid for and is not
+    /// run anew, and a job that asks something else is another one. `None`: a complete job runs anew.
+    fn question(&self) -> Option<Map<String, Value>> {
+        None
     }
 
     fn claim_ahead(&self) -> ClaimAhead {

@@ -33,6 +33,7 @@ use ostler_exec::{AttemptResult, Control, Executor, Served, Vitals, Work};
 use ostler_process::supervisor::Supervisor;
 use ostler_process::{FilePatterns, Links, RunningChildren, TaskFolders, children};
 use regex::Regex;
+use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::OnceCell;
 
@@ -187,14 +188,29 @@ impl AgentExecutor {
 
 impl SchemaSource {
     pub(crate) fn read(&self) -> Result<AnswerSchema, String> {
+        AnswerSchema::new(&self.load()?).map_err(|error| self.named(&error))
+    }
+
+    /// The schema, whether or not it is valid. `None`: it cannot be read, which `read` explains.
+    pub(crate) fn value(&self) -> Option<Value> {
+        self.load().ok()
+    }
+
+    fn load(&self) -> Result<Value, String> {
         match self {
-            Self::Inline(schema) => AnswerSchema::new(schema),
+            Self::Inline(schema) => Ok(schema.clone()),
             Self::File(path) => {
-                let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-                let text = std::fs::read(path).map_err(|error| named(&error))?;
-                let schema = serde_json::from_slice(&text).map_err(|error| named(&error))?;
-                AnswerSchema::new(&schema).map_err(|error| named(&error))
+                let text = std::fs::read(path).map_err(|error| self.named(&error))?;
+                serde_json::from_slice(&text).map_err(|error| self.named(&error))
             }
+        }
+    }
+
+    /// An error with the file that it is about.
+    fn named(&self, error: &dyn std::fmt::Display) -> String {
+        match self {
+            Self::Inline(_) => error.to_string(),
+            Self::File(path) => format!("{}: {error}", path.display()),
         }
     }
 }

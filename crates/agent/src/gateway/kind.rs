@@ -10,6 +10,7 @@ use ostler_config::{
 };
 use ostler_core::Overrides;
 use ostler_exec::{Executor, Secrets};
+use serde_json::{Map, Value};
 
 use super::executor::HttpExecutor;
 use super::external::{ExternalGateway, GatewayPolicy};
@@ -103,6 +104,10 @@ impl PoolSpec for HttpSpec {
 
     fn takes_prompts(&self) -> TakesPrompts {
         TakesPrompts::Yes
+    }
+
+    fn question(&self) -> Option<Map<String, Value>> {
+        Some(kind::question([("prompt", self.prompt.clone().map(Value::from))]))
     }
 
     fn build(&self, _context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {

@@ -19,7 +19,7 @@ use super::payload::TOKENS;
 use super::policy::{LlmPolicy, is_loopback};
 use super::unanswered::usual_folder;
 use crate::executor::SchemaSource;
-use crate::kind::{MAX_SCHEMA_RETRIES, now, prompt, schema, text};
+use crate::kind::{MAX_SCHEMA_RETRIES, now, prompt, question, schema, text};
 
 /// The default of `max_workers`.
 const MAX_WORKERS: u32 = 4;
@@ -135,6 +135,16 @@ impl PoolSpec for LlmPolicy {
 
     fn account(&self) -> Option<String> {
         self.account_name()
+    }
+
+    fn question(&self) -> Option<Map<String, Value>> {
+        Some(question([
+            ("api", Some(self.api.name().into())),
+            ("system", self.system.clone().map(Value::from)),
+            ("prompt", self.prompt.clone().map(Value::from)),
+            ("model", self.model.clone().map(Value::from)),
+            ("schema", self.schema.as_ref().and_then(SchemaSource::value)),
+        ]))
     }
 
     fn build(&self, _context: BuildContext<'_>) -> Result<Arc<dyn Executor>, BuildError> {

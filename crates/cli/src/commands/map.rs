@@ -7,10 +7,11 @@ use ostler_core::price::PriceTable;
 use ostler_ops::jobs::plan::JobPlan;
 use ostler_ops::jobs::shell_line;
 use ostler_store::Bounds;
+use serde_json::{Map as JsonMap, Value};
 
 use super::{Console, config};
 use crate::args::Map;
-use crate::config::Config;
+use crate::config::{Config, PoolSettings};
 use crate::exit::{Code, refused, say};
 use crate::map::item_folders;
 use crate::map::plan::{STDIN, make, origin, pasted_items};
@@ -51,7 +52,8 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
         item_folders::check(folders)?;
     }
     let place = place?;
-    let pool = pool_of(map, &plan, &place)?;
+    let Served { pool, question } = served(map, &plan, &place)?;
+    let plan = plan.asking(question);
     let mapping = Mapping { map, plan: Arc::new(plan), pool, place, out: console.out };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(mapping.run());
@@ -60,14 +62,28 @@ pub(super) fn run(console: &Console, map: &Map) -> anyhow::Result<Code> {
     done
 }
 
-/// The pool that runs the items in this process. A node has its own settings for a pool of the config.
-fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<Option<MapPool>> {
-    let Some(asked) = plan.pool() else { return Ok(None) };
+/// How the items of a job are served.
+#[derive(Default)]
+struct Served {
+    /// The pool that runs them in this process. A node has its own settings for a pool of the config.
+    pool: Option<MapPool>,
+    /// What the pool asks of a model besides what is in the payloads.
+    question: Option<JsonMap<String, Value>>,
+}
+
+fn served(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<Served> {
+    let Some(asked) = plan.pool() else { return Ok(Served::default()) };
+    let question_of = |pool: &PoolSettings| pool.executor.question();
     if map.detach {
-        if asked.section.is_some() {
-            pool::settings(asked, &[], &PriceTable::built_in(), place.url())?;
-        }
-        return Ok(None);
+        let question = if asked.section.is_some() {
+            question_of(&pool::settings(asked, &[], &PriceTable::built_in(), place.url())?)
+        } else {
+            // The config may be elsewhere, beside the node.
+            let config = config::here().map(|file| config::required(&file)).transpose()?;
+            let pools = config.map(|config| config.pools).unwrap_or_default();
+            pools.iter().find(|pool| pool.name == asked.name).and_then(question_of)
+        };
+        return Ok(Served { pool: None, question });
     }
     let config = match config::here() {
         Some(file) => sandbox::hide(config::required(&file)?, place.url())?,
@@ -78,7 +94,8 @@ fn pool_of(map: &Map, plan: &JobPlan, place: &StoreLocation) -> anyhow::Result<O
         None => Config::default(),
     };
     let settings = pool::settings(asked, &config.pools, &config.prices, place.url())?;
-    Ok(Some(MapPool { settings, containment: config.containment }))
+    let question = question_of(&settings);
+    Ok(Served { pool: Some(MapPool { settings, containment: config.containment }), question })
 }
 
 /// No items, as on a day on which `find` finds nothing: this is not an error, and creates no store. Empty results are written, so
@@ -97,7 +114,7 @@ pub(super) fn nothing(console: &Console, map: &Map) -> anyhow::Result<Code> {
         target.write_nothing()?;
     }
     if console.out.format() == Format::Json {
-        console.out.json(&serde_json::Value::Null)?;
+        console.out.json(&Value::Null)?;
     }
     Ok(Code::Done)
 }

@@ -36,13 +36,13 @@ pub(crate) fn asked_for(
             let kind = kind.ok_or_else(|| refused(Code::BadInput, "--pool needs --kind, or a --prompt"))?;
             let name = name.clone();
             let options = options(map, SchemaForm::Inline)?;
-            Some(JobPool { name, section: None, kind, prompt, options, synthesis })
+            Some(JobPool { name, kind, prompt, options, synthesis, ..JobPool::default() })
         }
         (None, Some(agent)) => {
             known(agent)?;
             let section = Some(section(map, agent, folders)?);
             let (name, kind) = (agent.clone(), PROMPT_KIND.to_owned());
-            Some(JobPool { name, section, kind, prompt, options: JsonMap::new(), synthesis })
+            Some(JobPool { name, section, kind, prompt, synthesis, ..JobPool::default() })
         }
         (None, None) if prompt.is_some() => {
             return Err(refused(Code::BadInput, "a prompt needs --agent or --pool"));

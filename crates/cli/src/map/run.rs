@@ -107,8 +107,8 @@ impl Mapping<'_> {
         let attempts = if self.is_of_pool() { attempts } else { Some(attempts.unwrap_or(1)) };
         let delay_ms = self.map.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         let spec = JobSpec { delay_ms, ..self.plan.spec(served_by, jobs, attempts) };
-        // What agents did was paid for: a complete job of prompts is enough.
-        let once = self.map.once || spec.pool.as_ref().is_some_and(|pool| pool.prompt.is_some());
+        // What agents and models did was paid for: a complete job of it is enough.
+        let once = self.map.once || spec.pool.as_ref().is_some_and(JobPool::is_paid);
         let runs = match (self.map.fresh, once) {
             (true, _) => FormerRuns::Ignore,
             (false, true) => FormerRuns::Once,

@@ -368,3 +368,18 @@ fn a_config_of_agents_is_checked_key_by_key() {
         place.refused(["config", "--check"], 2, sentence);
     }
 }
+
+#[test]
+fn another_content_of_a_schema_file_makes_another_job() {
+    let place = Place::new();
+    let schema = ["--prompt", "Rate {{ item }}", "--schema", "score.json", ":::", "a"];
+    let map = || place.done([&["map", "--agent", "claude", "--detach"], &schema[..]].concat());
+    let jobs = || place.json(["job", "ls"]).as_array().map(Vec::len);
+    place.write("score.json", r#"{"type": "number"}"#);
+    map();
+    map();
+    assert_eq!(jobs(), Some(1), "the same again is the same job");
+    place.write("score.json", r#"{"type": "string"}"#);
+    map();
+    assert_eq!(jobs(), Some(2));
+}

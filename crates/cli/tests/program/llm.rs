@@ -147,6 +147,27 @@ fn a_hundred_workers_obey_what_the_provider_lets_through_within_a_second() {
     assert_eq!(account["most"], 5, "{account}");
 }
 
+#[test]
+fn a_complete_job_over_a_model_with_a_prompt_in_the_config_is_not_paid_again() {
+    let server = LlmServer::start(|_| ten_cents("fine"));
+    let place = place(&server, "prompt = \"Label {{ item }}\"\n");
+    let words = ["map", "--pool", "labels", "--kind", "ask", ":::", "a", "b"];
+    for _ in 0..2 {
+        place.done(words);
+        assert_eq!(server.requests().len(), 2);
+    }
+    assert!(place.run(words).err.contains("all 2 items are already done"));
+    // Left to a node, it is the same job.
+    place.done(["map", "--detach", "--pool", "labels", "--kind", "ask", ":::", "a", "b"]);
+    assert_eq!(place.json(["job", "ls"]).as_array().map(Vec::len), Some(1));
+    let config = std::fs::read_to_string(place.folder().join("ostler.toml")).expect("a config");
+    place.write("ostler.toml", config.replace("Label {{", "Name {{"));
+    place.done(words);
+    assert_eq!(server.requests().len(), 4, "another prompt is another job");
+    place.done(["map", "--fresh", "--pool", "labels", "--kind", "ask", ":::", "a", "b"]);
+    assert_eq!(server.requests().len(), 6);
+}
+
 /// A pool of agents on the account of the models.
 const AGENTS: &str = "account = \"team\"\nretry = { base = \"10ms\" }\n\
     [pool.shout]\nexecutor = \"agent\"\nagent = \"command\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\naccount = \"team\"\n\

@@ -52,6 +52,7 @@ pub fn job(input: JobInput, payload_bytes: usize) -> Result<JobRequest, BadField
                 kind,
                 prompt: None,
                 options: input.options,
+                question: None,
                 synthesis: None,
             },
             prompt: None,

@@ -129,6 +129,16 @@ impl JobPlan {
         Ok(plan)
     }
 
+    /// The same over a pool that asks this of a model besides what is in the payloads.
+    #[must_use]
+    pub fn asking(mut self, question: Option<Map<String, Value>>) -> Self {
+        match &mut self.request.work {
+            ItemWork::Pool(work) => work.pool.asks(question),
+            ItemWork::Command(_) => {}
+        }
+        self
+    }
+
     /// The items in order.
     #[must_use]
     pub fn items(&self) -> &[Item] {

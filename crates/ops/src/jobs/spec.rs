@@ -79,12 +79,30 @@ pub struct JobPool {
     pub prompt: Option<String>,
     /// What the payload of each item has besides, such as the model.
     pub options: Map<String, Value>,
+    /// What the pool asks of a model that is in no payload, such as its prompt. With it, the items are paid for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Map<String, Value>>,
     /// The template of the prompt of one last task, over the results of all items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synthesis: Option<String>,
 }
 
 impl JobPool {
+    /// Keeps what the pool asks, as far as the job does not ask something else instead.
+    pub fn asks(&mut self, question: Option<Map<String, Value>>) {
+        let is_own = |name: &str| {
+            let section_has = self.section.is_some() && name != "schema";
+            section_has || self.options.contains_key(name) || name == "prompt" && self.prompt.is_some()
+        };
+        self.question = question.map(|all| all.into_iter().filter(|(name, _)| !is_own(name)).collect());
+    }
+
+    /// Whether the items were paid for, so that a complete job is not run anew.
+    #[must_use]
+    pub const fn is_paid(&self) -> bool {
+        self.prompt.is_some() || self.question.is_some()
+    }
+
     /// The pool of the config on which it depends what the items cost; `None`: they have a model of their own, or a pool.
     #[must_use]
     pub fn priced_by(&self) -> Option<&str> {
