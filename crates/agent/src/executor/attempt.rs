@@ -251,7 +251,7 @@ impl<'a> AgentAttempt<'a> {
             setting_sources: policy.setting_sources.clone(),
             provider: policy.provider.clone(),
             max_retries: DEFAULT_MAX_RETRIES,
-            extra: policy.extra.clone(),
+            extra: task.extra.clone(),
             spent_before,
             prices: policy.prices.clone(),
             patterns: self.executor.patterns.clone(),

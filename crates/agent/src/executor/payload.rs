@@ -34,6 +34,8 @@ pub(super) struct AgentTask {
     pub(super) tools: ToolRules,
     pub(super) denials: Denials,
     pub(super) schema: Option<AnswerSchema>,
+    /// More arguments, after those of the pool.
+    pub(super) extra: Vec<String>,
     /// A conversation to go on with.
     pub(super) session: Option<String>,
 }
@@ -60,7 +62,7 @@ impl AgentTask {
         if prompt.trim().is_empty() {
             return Err("the prompt is empty".to_owned());
         }
-        let tools = |key| take::<Vec<String>>(fields, key, "a list of strings");
+        let texts = |key| take::<Vec<String>>(fields, key, "a list of strings");
         let own_schema = own_schema(fields)?;
         let most = take::<u32>(fields, "max_iterations", "a whole number")?;
         if let Some(most) = most.filter(|most| !TURNS.contains(most)) {
@@ -77,11 +79,12 @@ impl AgentTask {
             max_turns: most.unwrap_or(policy.max_turns),
             permission: word(fields, "permission", &PERMISSIONS)?.unwrap_or(policy.permission),
             tools: ToolRules {
-                allowed: tools("tools")?.unwrap_or_else(|| policy.tools.allowed.clone()),
-                denied: tools("denied_tools")?.unwrap_or_else(|| policy.tools.denied.clone()),
+                allowed: texts("tools")?.unwrap_or_else(|| policy.tools.allowed.clone()),
+                denied: texts("denied_tools")?.unwrap_or_else(|| policy.tools.denied.clone()),
             },
             denials: word(fields, "on_denied", &DENIALS)?.unwrap_or(policy.denials),
             schema: own_schema.or_else(|| schema.cloned()),
+            extra: policy.extra.iter().cloned().chain(texts("extra")?.unwrap_or_default()).collect(),
             session,
         })
     }
@@ -172,7 +175,8 @@ mod tests {
     use crate::dialect::Dialect;
 
     fn read(payload: &Value, template: Option<&str>) -> Result<AgentTask, String> {
-        let policy = AgentPolicy { model: Some("pool".into()), ..AgentPolicy::new("p", Dialect::Claude) };
+        let (model, extra) = (Some("pool".into()), vec!["--pool".into()]);
+        let policy = AgentPolicy { model, extra, ..AgentPolicy::new("p", Dialect::Claude) };
         let template = template.map(|text| PromptTemplate::new(text).expect("a template"));
         AgentTask::read(&payload.to_string(), &policy, template.as_ref(), None)
     }
@@ -199,6 +203,11 @@ mod tests {
             (task.model.as_deref(), task.max_turns, task.permission),
             (Some("task"), 3, Permission::Edit)
         );
+        let flags = json!({"prompt": "x", "extra": ["--add-dir=docs"]});
+        assert_eq!(
+            read(&flags, None).map(|task| task.extra),
+            Ok(vec!["--pool".into(), "--add-dir=docs".into()])
+        );
         let plain = read(&json!("x"), None).expect("it is valid");
         assert_eq!((plain.model.as_deref(), plain.permission), (Some("pool"), Permission::ReadOnly));
     }
@@ -220,6 +229,7 @@ mod tests {
                 "payload.session is \"../../etc\", but must be the id of a conversation",
             ),
             (json!({"prompt": "x", "tools": "Bash"}), "payload.tools is \"Bash\", but must be a list"),
+            (json!({"prompt": "x", "extra": "-v"}), "payload.extra is \"-v\", but must be a list"),
             (json!({"prompt": "x", "schema": {"type": "x"}}), "payload.schema is not a JSON schema"),
         ] {
             let error = read(&payload, None).expect_err("it is wrong");
