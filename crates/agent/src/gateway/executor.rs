@@ -12,6 +12,9 @@ use super::external::ExternalGateway;
 use super::wire::check_session;
 use crate::prompt::{ItemPlace, PromptItem, PromptTemplate};
 
+/// The fields of a payload that say which item of a job it is: no options of a query.
+const OF_JOBS: [&str; 2] = ["number", "item"];
+
 /// Gives each task to an external gateway, whatever its kind.
 ///
 /// An attempt that follows another goes on in the session that the last one had: the gateway knows by `resumed` that the query may
@@ -162,6 +165,7 @@ impl QueryTask {
             check_session(session).map_err(|_| "payload.session is not the id of a session".to_owned())?;
         }
         let (user_id, workspace) = (text(&mut fields, "user_id")?, text(&mut fields, "folder")?);
+        OF_JOBS.iter().for_each(|name| drop(fields.remove(*name)));
         Self::of(input, session, user_id, workspace, fields)
     }
 
@@ -213,6 +217,8 @@ mod tests {
             (task.session.as_deref(), task.user_id.as_deref(), task.workspace.as_deref()),
             (Some("s-1"), Some("anna"), Some("/srv"))
         );
+        let item = read(&json!({"number": 3, "item": "a.md", "prompt": "Go", "model": "m"}));
+        assert_eq!(item.map(|task| task.query), Ok(GatewayQuery::new("Go").with("model", "m")));
         assert_eq!(read(&json!({"input": "Go"})).map(|task| task.query.input), Ok("Go".to_owned()));
     }
 

@@ -177,6 +177,40 @@ fn a_run_goes_through_the_external_gateway_and_its_id_names_it() {
 }
 
 #[test]
+fn a_job_over_a_gateway_asks_once_for_each_item_and_sends_no_field_of_the_job() {
+    let folder = Place::new();
+    let reference = Reference::start(folder.folder(), 0, &json!([]));
+    let place = http(&reference.address);
+    let map = || {
+        let words = [
+            "map",
+            "--pool",
+            "runs",
+            "--prompt",
+            "Read {{ item }}",
+            "--model",
+            "small",
+            ":::",
+            "a.md",
+            "b.md",
+        ];
+        let mut command = place.command(words);
+        let ran = ran(command.env("GATEWAY_TOKEN", "the-token-of-the-gateway"));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran
+    };
+    map();
+    let queries = reference.logged("query");
+    let mut inputs: Vec<&str> = queries.iter().filter_map(|query| query["input"].as_str()).collect();
+    inputs.sort_unstable();
+    assert_eq!(inputs, ["Read a.md", "Read b.md"], "{queries:?}");
+    assert!(queries.iter().all(|query| query["options"] == json!({"model": "small"})), "{queries:?}");
+    assert_eq!(place.json(["job", "show", "runs"])["cost_usd"], 0.002);
+    assert!(map().err.contains("all 2 items are already done"));
+    assert_eq!(reference.logged("query").len(), 2);
+}
+
+#[test]
 fn after_the_death_of_the_node_a_run_goes_on_in_the_session_of_the_gateway() {
     let folder = Place::new();
     let gate = folder.folder().join("gate");
