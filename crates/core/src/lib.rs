@@ -70,7 +70,7 @@ pub use scaling::{MemoryPressure, PoolLoad, Scale, ScalePolicy, scale};
 pub use schedule::{Due, Fire, MAX_MADE_UP, MISSED_AFTER, Missed, Overlap, due, fire};
 pub use seed::Seed;
 pub use state::{CancelReason, FailReason, Readiness, State, StateName, Wait};
-pub use task::{Attempt, AttemptEnd, Conversation, PROMPT_SHOWN, PromptRef, Step, Task};
+pub use task::{Attempt, AttemptEnd, Conversation, PROMPT_SHOWN, PromptRef, RUN_KIND, Step, Task};
 pub use text::{beginning, cut, nearest};
 pub use time::{DURATION_UNITS, Timestamp, millis, show_duration};
 pub use traceparent::{NoTraceparent, Traceparent};

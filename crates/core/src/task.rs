@@ -145,6 +145,8 @@ pub struct PromptRef {
     pub text: String,
 }
 
+/// The kind of a task that is a prompt for a pool of agents.
+pub const RUN_KIND: &str = "run";
 /// Bytes of a prompt that come with its attempt.
 pub const PROMPT_SHOWN: usize = 64 * 1024;
 

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::breaker::{Breakers, CallBreaker};
+use crate::child_run::ChildRun;
 use crate::contract::{Control, Work};
 use crate::error::TaskError;
 use crate::events::{EventSender, Sent};
@@ -267,6 +268,18 @@ impl Context {
     /// When it was not submitted: transient if the queue is full, the store is unavailable or the lease is lost.
     pub async fn submit(&self, task: ChildTask) -> Result<TaskId, TaskError> {
         self.tasks.submit(task).await.map_err(TaskCallError::into_task_error)
+    }
+
+    /// Submits a prompt to a pool of agents, or of an external gateway, as one task. A later attempt that submits the same again gets the
+    /// same task.
+    ///
+    /// ```no_run
+    /// # async fn example(ctx: &ostler_exec::Context) -> Result<(), ostler_exec::TaskError> {
+    /// let id = ctx.run("Analyze the codebase and generate a report").on("runs").id("job_abc123").max_iterations(50).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn run(&self, prompt: impl Into<String>) -> ChildRun {
+        ChildRun::new(self.tasks.clone(), prompt.into())
     }
 
     /// Looks up a task: its state, output and last error. `None`: there is no such task.

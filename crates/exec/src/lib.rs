@@ -14,6 +14,7 @@
 mod account;
 mod breaker;
 mod by_kind;
+mod child_run;
 mod classify;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -39,6 +40,7 @@ mod unresponsive;
 pub use account::{AccountFeed, AccountStore};
 pub use breaker::{BreakerStore, Breakers, CallBreaker, CallPass};
 pub use by_kind::ByKind;
+pub use child_run::ChildRun;
 pub use classify::{Classed, class_of_status, wait_of};
 pub use context::Context;
 pub use contract::{

@@ -1,14 +1,11 @@
 //! Runs: a prompt for a pool of agents, as one task. The command line, the library and the SDKs submit the same.
 
-use ostler_core::TaskId;
+use ostler_core::{RUN_KIND, TaskId};
 use ostler_store::calls::NewTask;
 use ostler_store::unique::Unique;
 use serde_json::{Map, Value};
 
 use crate::submit::SubmitRequest;
-
-/// The kind of a run.
-pub const RUN_KIND: &str = "run";
 
 /// A prompt, and the settings that win over those of its pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

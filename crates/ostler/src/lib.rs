@@ -106,7 +106,7 @@ pub use ostler_core::{
     Timestamp, ToolStatus, Traceparent, Trip, Usage, UsageSource, Worker, WorkerState,
 };
 pub use ostler_exec::{
-    AttemptGateway, BadThreadPolicy, CallBreaker, ChildTask, Choice, Classed, Context, DrainEnd,
+    AttemptGateway, BadThreadPolicy, CallBreaker, ChildRun, ChildTask, Choice, Classed, Context, DrainEnd,
     GatewayAnswer, GatewayQuery, GatewaySession, QueryStream, Runtimes, SessionRequest, SettingSource,
     TaskError, TaskInfo, ThreadEnvironment, ThreadPolicy, ThreadPool, ThreadPoolError, ThreadStartError,
 };

@@ -5,9 +5,11 @@ use std::path::Path;
 #[cfg(feature = "connect")]
 use std::pin::Pin;
 
+use ostler_core::RUN_KIND;
 #[cfg(feature = "connect")]
 use ostler_core::TaskId;
-use ostler_ops::run::{RUN_KIND, RunRequest};
+use ostler_ops::run::RunRequest;
+#[cfg(feature = "connect")]
 use serde_json::Value;
 
 use crate::client::Client;

@@ -100,6 +100,32 @@ async fn a_run_asks_an_agent_of_this_program_and_a_second_one_of_its_id_is_the_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_submits_the_same_run_as_a_client_and_its_id_names_it_once() {
+    let folder = scratch();
+    let pool = ostler::open(folder.path().join("runs.db"))
+        .unwrap()
+        .handle("ask", |_: Value, ctx: ostler::Context| async move {
+            let run = || ctx.run(PROMPT).on("runs").folder("/srv").max_iterations(5).model("small").id("abc");
+            let (first, again) = (run().await?, run().await?);
+            Ok::<_, ostler::TaskError>([first.to_string(), again.to_string()])
+        })
+        .start()
+        .await
+        .unwrap();
+    let asked = pool.submit("ask", &Value::Null).await.unwrap();
+    let ids = tokio::time::timeout(MAX_WAIT, pool.wait_as::<[String; 2]>(asked)).await.unwrap().unwrap();
+    assert_eq!(ids[0], ids[1]);
+    let run = pool.show(ids[0].parse().unwrap()).await.unwrap().task;
+    let own = pool.on("runs").run(PROMPT).folder("/srv").max_iterations(5).model("small").await.unwrap();
+    let own = pool.show(own).await.unwrap().task;
+    assert_eq!(
+        (run.queue, run.kind, run.payload, run.folder),
+        (own.queue, own.kind, own.payload, own.folder)
+    );
+    pool.drain(MAX_WAIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_cannot_be_reached_is_a_transient_failure() {
     let folder = scratch();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
