@@ -90,6 +90,9 @@ fn a_conversation_of_codex_that_goes_on_costs_what_the_server_bills() {
     );
 }
 
+/// Items for each kill: more than are answered between two kills.
+const ITEMS_FOR_A_KILL: u64 = 10;
+
 /// Kills `ostler map` again and again: what the store has in the end is what the server bills, but for requests in flight.
 fn killed_attempts_are_in_the_sum(agent: Agent, count: u64, kills: u64) {
     let Some(site) = Site::new(&[(agent, "stagger = \"50ms\"")]) else { return };
@@ -97,6 +100,11 @@ fn killed_attempts_are_in_the_sum(agent: Agent, count: u64, kills: u64) {
     let words = site.words(agent, &["-j4"], &items);
     let mut in_flight = 0;
     for kill in 0..kills {
+        let is_done = || site.place.json(["job", "show", "job"])["tasks"]["completed"] == count;
+        assert!(
+            kill == 0 || !is_done(),
+            "{count} items are too few for {kills} kills: all were done after {kill}"
+        );
         let before = site.llm.requests().len();
         let mut command = site.place.command(&words);
         command.env("HOME", site.place.folder());
@@ -132,12 +140,12 @@ fn killed_attempts_are_in_the_sum(agent: Agent, count: u64, kills: u64) {
 
 #[test]
 fn what_killed_claudes_had_spent_is_in_the_sum() {
-    let (count, kills) = rounds().map_or((8, 2), |rounds| (50, rounds));
+    let (count, kills) = rounds().map_or((8, 2), |rounds| (ITEMS_FOR_A_KILL * rounds, rounds));
     killed_attempts_are_in_the_sum(Agent::Claude, count, kills);
 }
 
 #[test]
 fn what_killed_codexes_had_spent_is_in_the_sum() {
-    let (count, kills) = rounds().map_or((8, 2), |rounds| (50, rounds));
+    let (count, kills) = rounds().map_or((8, 2), |rounds| (ITEMS_FOR_A_KILL * rounds, rounds));
     killed_attempts_are_in_the_sum(Agent::Codex, count, kills);
 }
