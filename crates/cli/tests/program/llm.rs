@@ -214,9 +214,21 @@ fn a_limit_of_a_model_holds_the_agents_of_its_account_and_a_hold_holds_both() {
 
 #[test]
 fn bad_credentials_and_quota_stop_the_queue_after_one_request_for_each_worker() {
-    let server = LlmServer::start(|_| {
-        LlmReply::json(429, r#"{"error":{"code":"insufficient_quota","message":"You exceeded your quota"}}"#)
-    });
+    for (status, error, words) in [
+        (401, r#"{"error":{"code":"invalid_api_key","message":"Incorrect API key"}}"#, "Incorrect API key"),
+        (402, r#"{"error":{"type":"billing_error","message":"No credit is left"}}"#, "No credit is left"),
+        (
+            429,
+            r#"{"error":{"code":"insufficient_quota","message":"You exceeded your quota"}}"#,
+            "You exceeded your quota",
+        ),
+    ] {
+        stops_the_queue(status, error, words);
+    }
+}
+
+fn stops_the_queue(status: u16, error: &'static str, words: &str) {
+    let server = LlmServer::start(move |_| LlmReply::json(status, error));
     let place = place(&server, "max_workers = 2\n");
     let lines: String =
         (0..20).map(|number| format!("{}\n", json!({"payload": format!("p{number}")}))).collect();
@@ -224,7 +236,7 @@ fn bad_credentials_and_quota_stop_the_queue_after_one_request_for_each_worker() 
     place.done(["submit", "labels", "ask", "--jsonl", "tasks.jsonl"]);
     let _node = up(&place, &[]);
     until("the queue is paused", || place.json(["queue", "show", "labels"])["paused"] != Value::Null);
-    assert!(place.done(["queue", "show", "labels"]).contains("You exceeded your quota"));
+    assert!(place.done(["queue", "show", "labels"]).contains(words), "{words}");
     assert!((1..=2).contains(&server.requests().len()), "{}", server.requests().len());
     assert_eq!(place.json(["stats"])["tasks"]["queued"], 20, "none has failed");
 }
