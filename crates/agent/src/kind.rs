@@ -136,6 +136,23 @@ impl AgentKind {
     }
 }
 
+impl AgentPolicy {
+    /// A config folder that all agents of the pool would share, because its variables win over those of each conversation.
+    fn shared_folder(&self, pool: &str) -> Option<PoolFinding> {
+        let names = self.dialect.config_variables();
+        let (name, _) = self.environment.set.iter().find(|(name, _)| names.contains(&name.as_str()))?;
+        Some(PoolFinding {
+            code: "agent-shared-config",
+            level: FindingLevel::Warning,
+            sentence: format!(
+                "pool.{pool}.env sets {name}: all of its agents share that folder, can break each other's files in it, and leave their \
+                 conversations there"
+            ),
+            advice: "Leave it out: each conversation has a folder of its own, below \"config_folders\"",
+        })
+    }
+}
+
 #[async_trait]
 impl PoolSpec for AgentPolicy {
     fn defaults(&self) -> PoolDefaults {
@@ -220,7 +237,15 @@ impl PoolSpec for AgentPolicy {
         });
         let worktrees = children::worktree_finding(pool, &self.folders);
         let unkept = acp_findings::of(self, pool);
-        schema.into_iter().chain(everything).chain(patterns).chain(unkept).chain(worktrees).collect()
+        let shared = self.shared_folder(pool);
+        schema
+            .into_iter()
+            .chain(everything)
+            .chain(patterns)
+            .chain(unkept)
+            .chain(worktrees)
+            .chain(shared)
+            .collect()
     }
 
     async fn examine(&self, pool: &str) -> Vec<PoolFinding> {

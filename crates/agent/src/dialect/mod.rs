@@ -133,6 +133,17 @@ impl Dialect {
         }
     }
 
+    /// The variables that name the folder of its config and its conversations.
+    pub(crate) const fn config_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Claude => &["CLAUDE_CONFIG_DIR"],
+            Self::Codex | Self::CodexExec => &["CODEX_HOME"],
+            Self::Gemini => &["GEMINI_CLI_HOME"],
+            Self::OpenCode => &["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"],
+            Self::Acp | Self::Command => &[],
+        }
+    }
+
     /// Whether it can go on with an earlier conversation.
     pub(crate) const fn resumes(self) -> bool {
         match self {

@@ -75,3 +75,31 @@ fn a_budget_needs_to_know_what_the_work_costs() {
     assert!(fault(per_task).contains("the price of the model \"m-9\" is not known"));
     good(&format!("{}\n[prices.m-9]\ninput = 1\noutput = 2", pool("agent = \"codex\"\nmodel = \"m-9\"")));
 }
+
+#[test]
+fn a_config_folder_that_all_agents_of_a_pool_share_is_a_warning() {
+    let finding = |agent: &str, variable: &str| {
+        let text = format!(
+            "[pool.reviews]\nexecutor = \"agent\"\nagent = \"{agent}\"\nenv = {{ {variable} = \"/srv/shared\" }}"
+        );
+        let found = good(&text).pools[0].findings();
+        found
+            .iter()
+            .find(|finding| finding.code == "agent-shared-config")
+            .map(|finding| finding.sentence.clone())
+    };
+    for (agent, variable) in [
+        ("claude", "CLAUDE_CONFIG_DIR"),
+        ("codex", "CODEX_HOME"),
+        ("gemini", "GEMINI_CLI_HOME"),
+        ("opencode", "XDG_DATA_HOME"),
+    ] {
+        let sentence = finding(agent, variable).expect("it is a finding");
+        assert!(
+            sentence.starts_with(&format!("pool.reviews.env sets {variable}: all of its agents share")),
+            "{sentence}"
+        );
+        assert_eq!(finding(agent, "LANG"), None);
+    }
+    assert_eq!(finding("claude", "CODEX_HOME"), None, "claude does not read it");
+}
