@@ -112,15 +112,6 @@ impl LlmExecutor {
             drop(tokio::task::spawn_blocking(move || unanswered::sweep(&folder)));
         }
     }
-
-    /// The same, which also trusts this authority: a certificate in PEM.
-    ///
-    /// # Errors
-    /// When it is not a certificate.
-    pub fn trusting(self, certificate: &str) -> Result<Self, ostler_http::HttpError> {
-        let client = Client(self.client.0.trusting(certificate)?);
-        Ok(Self { client, ..self })
-    }
 }
 
 /// A header of the config, if it can be one.
