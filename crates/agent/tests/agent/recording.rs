@@ -4,6 +4,9 @@
 //! `new:` or `resume:` with a session, `schema: asked`, `turns:` with their limit, and `stderr:` lines; and after an empty line the lines
 //! of its standard output. Long texts and lists were shortened. Of the first case of the app server only 420 characters of each line
 //! were recorded: they are closed where they were cut, and its turn has its status again.
+//!
+//! There are none of gemini and opencode: what was recorded of these are streams of their own, which no dialect reads. They are driven by
+//! the Agent Client Protocol, which a stand-in and the real programs speak in the tests.
 
 use std::path::{Path, PathBuf};
 
