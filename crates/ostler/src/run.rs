@@ -9,7 +9,6 @@ use ostler_core::RUN_KIND;
 #[cfg(feature = "connect")]
 use ostler_core::TaskId;
 use ostler_ops::run::RunRequest;
-#[cfg(feature = "connect")]
 use serde_json::Value;
 
 use crate::client::Client;

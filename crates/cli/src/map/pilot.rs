@@ -1,11 +1,10 @@
 //! The end of a pilot: shows what its items cost and took, and asks whether the others run.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-
 use ostler_core::JobId;
 use ostler_ops::jobs::pilot::{self, PilotResult};
 use ostler_store::Store;
 
+use super::question::{Reply, ask, can_ask};
 use crate::exit::say;
 use crate::print::{Format, how_long};
 use crate::up::Signals;
@@ -31,12 +30,10 @@ pub(crate) async fn decide(
     pilot::wait_for_approval(store, job).await?;
     let result = pilot::result(store, job).await?;
     say(&sentence(&result, at_once));
-    let asks = format == Format::People && io::stdin().is_terminal() && io::stderr().is_terminal();
-    let answer = if asks {
-        let question = format!("run {}? [y/n] ", others(&result));
-        tokio::select! {
-            answer = tokio::task::spawn_blocking(move || ask(&question)) => answer??,
-            () = signals.next() => return Ok(PilotAnswer::Interrupted),
+    let answer = if can_ask(format) {
+        match ask(format!("run {}? [y/n] ", others(&result)), signals).await? {
+            Reply::Line(line) => answer_of(&line),
+            Reply::Interrupted => return Ok(PilotAnswer::Interrupted),
         }
     } else {
         PilotAnswer::Later
@@ -59,16 +56,12 @@ pub(crate) async fn decide(
 }
 
 /// Neither yes nor no means later.
-fn ask(question: &str) -> io::Result<PilotAnswer> {
-    let _ = write!(io::stderr(), "{question}");
-    let _ = io::stderr().flush();
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    Ok(match line.trim() {
+fn answer_of(line: &str) -> PilotAnswer {
+    match line {
         "y" | "Y" | "yes" => PilotAnswer::Approved,
         "n" | "N" | "no" => PilotAnswer::Rejected,
         _ => PilotAnswer::Later,
-    })
+    }
 }
 
 fn others(result: &PilotResult) -> String {

@@ -20,6 +20,7 @@ use ostler_store::{Clock as _, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
 
+use super::budget::{self, BudgetAnswer};
 use super::command::{policy, pool_of};
 use super::former::remark;
 use super::halt::{Halt, HaltMode};
@@ -70,6 +71,8 @@ enum ServeEnd {
     Over(Code),
     /// The items of its pilot have ended.
     Piloted,
+    /// Its budget is reached, for this reason.
+    Spent(String),
 }
 
 impl Mapping<'_> {
@@ -169,12 +172,20 @@ impl Mapping<'_> {
         // How items run is up to this command, not to the one that created the job.
         let spec = JobSpec { jobs: now.jobs, attempts: now.attempts, delay_ms: now.delay_ms, ..stored };
         loop {
+            let format = self.out.format();
             match self.serve(store, supervisor, job, &spec, target.as_ref(), signals).await? {
                 ServeEnd::Over(code) => return Ok(code),
                 ServeEnd::Piloted => {}
+                ServeEnd::Spent(why) => {
+                    match budget::decide(store.as_ref(), job, &why, format, signals).await? {
+                        BudgetAnswer::Raised => continue,
+                        BudgetAnswer::Later => return Ok(Code::NeedsApproval),
+                        BudgetAnswer::Interrupted => return Ok(Code::Interrupted),
+                    }
+                }
             }
             let at_once = spec.jobs.or(self.pool.as_ref().map(|pool| pool.settings.scale.max)).unwrap_or(1);
-            match pilot::decide(store.as_ref(), job, at_once, self.out.format(), signals).await? {
+            match pilot::decide(store.as_ref(), job, at_once, format, signals).await? {
                 PilotAnswer::Approved => {}
                 PilotAnswer::Later => return Ok(Code::NeedsApproval),
                 PilotAnswer::Rejected => return Ok(Code::WorkFailed),
@@ -357,9 +368,7 @@ impl Mapping<'_> {
                 return Ok(ServeEnd::Piloted);
             }
             if let MapEnd::Spent = over {
-                let why = record.paused.unwrap_or_default();
-                say(&format!("the job is paused: {why}; to go on: ostler job resume {job} --max-cost USD"));
-                return Ok(ServeEnd::Over(Code::NeedsApproval));
+                return Ok(ServeEnd::Spent(record.paused.unwrap_or_default()));
             }
             if !self.map.quiet && counts.completed < items {
                 say(&again(items, &counts));

@@ -7,6 +7,7 @@ use ostler_testkit::{MAX_WAIT, ProcessSignal};
 use rustix::process::{Pid, kill_process};
 
 use crate::ostler::{Place, Terminal};
+use crate::pool_jobs;
 
 /// The screen of a terminal with this width after all of this was written to it: one text per row, and whether any row was ever
 /// filled to its end, as by a line that wraps.
@@ -151,6 +152,40 @@ fn a_pilot_asks_at_a_terminal_and_goes_on_in_the_same_process() {
         assert_eq!(child.wait().expect("it ends").code(), Some(code), "{answer}: {written}");
         assert!(written.contains("run the other 2 items? [y/n]"), "{written}");
         assert_eq!(std::fs::read_to_string(place.folder().join("runs")).expect("runs"), runs, "{answer}");
+    }
+}
+
+#[test]
+fn a_budget_that_is_reached_asks_at_a_terminal_for_a_larger_one_and_goes_on() {
+    for (answer, code, completed) in [("1", 0, 4), ("", 6, 2), ("much", 6, 2)] {
+        let place = pool_jobs::place();
+        let mut terminal = Terminal::open();
+        terminal.columns(80);
+        terminal.type_line(answer);
+        let job = [
+            "map",
+            "-j1",
+            "--pool",
+            "docs",
+            "--kind",
+            "review",
+            "--max-cost",
+            "0.02",
+            ":::",
+            "1",
+            "2",
+            "3",
+            "4",
+        ];
+        let mut command = place.command(job);
+        command.env("TERM", "xterm").stdin(terminal.end()).stdout(terminal.end()).stderr(terminal.end());
+        let mut child = command.spawn().expect("it starts");
+        drop(command);
+        let written = terminal.screen();
+        assert_eq!(child.wait().expect("it ends").code(), Some(code), "{answer}: {written}");
+        assert!(written.contains("a larger budget in US dollars"), "{written}");
+        let job = place.json(["job", "show", "docs"]);
+        assert_eq!(job["tasks"]["completed"], completed, "{answer}: {written}");
     }
 }
 
