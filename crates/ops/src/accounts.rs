@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_core::{AccountChange, Timestamp};
+use ostler_core::{AccountChange, Timestamp, show_duration};
 use ostler_store::Store;
 use ostler_store::accounts::{AccountRecord, check_account};
 use ostler_wire::account::AccountView;
@@ -43,6 +43,43 @@ pub async fn list(store: &dyn Store) -> Result<Vec<AccountView>, OpsError> {
 pub async fn show(store: &dyn Store, name: &str) -> Result<AccountView, OpsError> {
     let now = store.now().await?;
     Ok(AccountView::new(&find(store, name).await?, now))
+}
+
+/// An allowance of an account that is nearly used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearLimit {
+    pub window: String,
+    /// What to tell the user.
+    pub sentence: String,
+}
+
+impl NearLimit {
+    /// The last reading of an account, if it shows that a limit is near.
+    pub(crate) fn of(record: &AccountRecord, now: Timestamp) -> Option<Self> {
+        let reading = record.account.near_limit(now)?;
+        let resets = reading
+            .resets_at
+            .map(|reset| {
+                let left = Duration::from_secs(reset.since(now).as_secs());
+                format!(", which resets in {}", show_duration(left))
+            })
+            .unwrap_or_default();
+        let window = reading.window.clone();
+        let used = reading.utilization_permille / 10;
+        let sentence =
+            format!("Account \"{}\" has used {used} % of its allowance \"{window}\"{resets}", record.name);
+        Some(Self { window, sentence })
+    }
+}
+
+/// The allowance of an account that is nearly used up, if one is. `None` also if there is no such account yet.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn near_limit(store: &dyn Store, name: &str) -> Result<Option<NearLimit>, OpsError> {
+    let now = store.now().await?;
+    let accounts = store.accounts().await?;
+    Ok(accounts.iter().find(|record| record.name == name).and_then(|record| NearLimit::of(record, now)))
 }
 
 /// Refuses a hold that no store would take.

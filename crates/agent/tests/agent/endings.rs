@@ -141,3 +141,13 @@ async fn an_exit_alone_says_nothing_and_the_stream_says_why() {
             .any(|event| event.text() == Some("the usage limit five_hour is reached (100 % used)"))
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_usage_limit_that_comes_near_is_one_warning_and_a_reading_of_the_account() {
+    let bench = Bench::claude().await;
+    let ran = bench.run(&json!("[[near]]")).await;
+    assert_eq!(ran.output(), json!("It goes on."));
+    assert_eq!(ran.warnings(), ["the usage limit five_hour is near (91 % used)"], "one warning");
+    let reading = ran.ended.reading.expect("the account learns of it");
+    assert_eq!((reading.window.as_str(), reading.utilization_permille), ("five_hour", 920));
+}

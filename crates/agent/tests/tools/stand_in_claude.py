@@ -146,6 +146,11 @@ def act(name, word, prompts):
         pass
     elif name == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    elif name == "near":
+        for used in (0.91, 0.92):
+            emit({"type": "rate_limit_event", "rate_limit_info": {
+                "status": "allowed_warning", "rateLimitType": "five_hour", "utilization": used, "resetsAt": int(time.time()) + 3600}})
+        result("It goes on.")
     elif name == "limit":
         resets = int(word)
         info = {"status": "rejected", "resetsAt": resets, "rateLimitType": "five_hour", "utilization": 1.0}

@@ -2,10 +2,11 @@
 //!
 //! [`words`], [`source`], [`halt`], [`prompt`], [`pool`] and [`plan`] parse the command line; `ostler-ops` has the template, the fingerprint and
 //! the tasks, and finds an earlier run, which [`former`] describes. [`run`] runs the job, and [`watch`] waits for its end;
-//! [`unserved`] says why items are never claimed; [`report`] prints outputs, [`progress`] and
+//! [`unserved`] says why items are never claimed, and [`allowance`] that a usage limit is near; [`report`] prints outputs, [`progress`] and
 //! [`table`] show the progress, [`pilot`] asks about the other items and [`budget`] about more money, by a [`question`], and [`results`]
 //! writes the results.
 
+pub(crate) mod allowance;
 pub(crate) mod budget;
 pub(crate) mod command;
 pub(crate) mod former;

@@ -20,6 +20,7 @@ use ostler_store::{Clock as _, MAX_NAME_BYTES, Store, SystemClock};
 use ostler_wire::job::{JobAction, JobActionView};
 use tokio::sync::mpsc;
 
+use super::allowance::AllowanceWatch;
 use super::budget::{self, BudgetAnswer};
 use super::command::{policy, pool_of};
 use super::former::remark;
@@ -284,6 +285,11 @@ impl Mapping<'_> {
             payload_bytes: self.place.bounds().payload_bytes,
             table: (self.is_of_pool() && progress.is_bar()).then(LiveTable::default),
             kinds,
+            allowance: self
+                .pool
+                .as_ref()
+                .and_then(|pool| pool.settings.account.clone())
+                .map(AllowanceWatch::new),
         };
         let over = tokio::select! {
             over = watching.until_over(&mut progress, enqueued) => match over {
@@ -300,6 +306,7 @@ impl Mapping<'_> {
                 return Err(refused(Code::WorkFailed, sentence));
             }
         };
+        watching.tell_near_limit(&progress).await;
         match over {
             MapEnd::Interrupted => {
                 progress.clear();

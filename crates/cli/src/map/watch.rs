@@ -11,6 +11,7 @@ use ostler_store::Store;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::allowance::AllowanceWatch;
 use super::halt::HaltMode;
 use super::pool;
 use super::progress::MapProgress;
@@ -55,9 +56,20 @@ pub(super) struct Watch<'a> {
     pub(super) table: Option<LiveTable>,
     /// For items that the workers of a pool run.
     pub(super) kinds: Option<KindWatch>,
+    /// For items of a pool that has an account.
+    pub(super) allowance: Option<AllowanceWatch>,
 }
 
 impl Watch<'_> {
+    /// Tells the user that the usage limit of the pool's account is near.
+    pub(super) async fn tell_near_limit(&mut self, progress: &MapProgress) {
+        if let Some(allowance) = &mut self.allowance
+            && let Some(why) = allowance.complaint(self.store).await
+        {
+            progress.aside(|| say(&why));
+        }
+    }
+
     pub(super) async fn until_over(
         &mut self,
         progress: &mut MapProgress,
@@ -71,6 +83,7 @@ impl Watch<'_> {
         let mut looks = tokio::time::interval(table::LOOK);
         let mut clock = tokio::time::interval(BAR_LOOK);
         let mut kind_looks = tokio::time::interval(unserved::LOOK);
+        let mut allowance_looks = tokio::time::interval(unserved::LOOK);
         loop {
             tokio::select! {
                 done = &mut enqueued, if !all_enqueued => {
@@ -84,6 +97,7 @@ impl Watch<'_> {
                 // The time that has passed is shown, too.
                 _ = clock.tick(), if progress.is_bar() => {}
                 _ = kind_looks.tick(), if self.kinds.is_some() => {}
+                _ = allowance_looks.tick(), if self.allowance.is_some() => self.tell_near_limit(progress).await,
             }
             let found = self.node.troubles();
             for trouble in found.iter().filter(|trouble| !troubles.contains(*trouble)) {

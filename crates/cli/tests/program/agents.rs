@@ -274,6 +274,20 @@ fn a_cancelled_task_ends_its_agent() {
 }
 
 #[test]
+fn a_job_says_once_that_the_usage_limit_of_its_account_is_near() {
+    let place = place("max_workers = 1");
+    let words =
+        ["map", "--pool", "reviews", "--kind", "review", "--prompt", "[[near]] {{ item }}", ":::", "a", "b"];
+    let ran = place.run(words);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(
+        ran.err.matches("has used 92 % of its allowance \"five_hour\", which resets in").count(),
+        1,
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn a_missing_agent_is_named_by_the_doctor_and_stops_its_queue() {
     let place = Place::new();
     let config = "[pool.reviews]\nexecutor = \"agent\"\nagent = \"codex\"\ncommand = [\"no-such-codex\"]\nconfig_folders = \"agents\"\n";

@@ -4,6 +4,7 @@ use ostler_core::Timestamp;
 use ostler_store::accounts::AccountRecord;
 
 use super::{Finding, about, word};
+use crate::accounts::NearLimit;
 use crate::doctor::facts::StoreFacts;
 
 pub(super) fn findings(seen: &StoreFacts, now: Timestamp) -> Vec<Finding> {
@@ -29,22 +30,12 @@ fn held(record: &AccountRecord, now: Timestamp) -> Option<Finding> {
 }
 
 fn near(record: &AccountRecord, now: Timestamp) -> Option<Finding> {
-    let reading = record.account.near_limit(now)?;
-    let resets = reading
-        .resets_at
-        .map(|reset| format!(", which resets in {}", about(reset.since(now))))
-        .unwrap_or_default();
-    let sentence = format!(
-        "Account \"{}\" has used {} % of its allowance \"{}\"{resets}",
-        record.name,
-        reading.utilization_permille / 10,
-        reading.window
-    );
+    let near = NearLimit::of(record, now)?;
     let advice = format!(
         "At the limit, its tasks wait until the reset. To slow down: ostler account cap {} 1",
         word(&record.name)
     );
-    Some(Finding::warning("account-near-limit", sentence, advice))
+    Some(Finding::warning("account-near-limit", near.sentence, advice))
 }
 
 fn queues(count: usize) -> String {
