@@ -113,7 +113,7 @@ struct Filled {
 
 impl Filled {
     /// What is there before a node begins.
-    fn fill(&self, runtime: &tokio::runtime::Runtime, ours: &Ours) -> Result<(), Error> {
+    fn fill(&self, runtime: &tokio::runtime::Runtime, ours: &Arc<Ours>) -> Result<(), Error> {
         eprintln!("bench: {} with {} rows of {} bytes", self.store, self.rows, self.bytes);
         runtime.block_on(async {
             ours.fail(FAILED).await?;

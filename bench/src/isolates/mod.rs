@@ -29,8 +29,18 @@ pub(crate) struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { millis: 2_000, peers: Beside::Peers }
+        Self { millis: DEFAULT_MILLIS, peers: Beside::Peers }
     }
+}
+
+/// How long each row is measured by default.
+const DEFAULT_MILLIS: u64 = 2_000;
+
+/// How many of what is counted, not timed, belong to a row: all of them by default, and fewer in a run that is shorter.
+fn share(of: u32, time: Duration) -> u32 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(DEFAULT_MILLIS);
+    let share = u64::from(of) * millis / DEFAULT_MILLIS;
+    u32::try_from(share).unwrap_or(of).max(1)
 }
 
 /// The functions: files in `bench/peers/isolates/functions`.
@@ -118,4 +128,15 @@ pub(crate) fn run(wanted: &Wanted, dir: Option<PathBuf>) -> Result<(), Error> {
     peers.programs(time)?.iter().for_each(Row::print);
     bench.runtime.block_on(side_by_side::run(time))?;
     bench.runtime.block_on(through::others(&place, time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_run_counts_less_and_a_long_one_no_more() {
+        let shares = [1, 20, 1_000, 2_000, 5_000].map(|millis| share(1_000, Duration::from_millis(millis)));
+        assert_eq!(shares, [1, 10, 500, 1_000, 1_000]);
+    }
 }

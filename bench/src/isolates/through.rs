@@ -11,7 +11,7 @@ use ostler_process::Process;
 use ostler_process::supervisor::Supervisor;
 use ostler_runtime::{PoolConfig, PoolSize};
 
-use super::{FIB, FRESH, NOOP, OURS, PAYLOAD, Row, SMALL, WARM, engines, programs};
+use super::{FIB, FRESH, NOOP, OURS, PAYLOAD, Row, SMALL, WARM, engines, programs, share};
 use crate::child::Role;
 use crate::load::QUEUE;
 use crate::node::drained;
@@ -21,10 +21,10 @@ use crate::{Error, Place};
 
 /// Calls before a measurement.
 const FIRST_CALLS: u32 = 50;
-/// Functions in rotation.
+/// Functions in rotation, in a run of the default length.
 const FUNCTIONS: u32 = 1_000;
-/// Tasks that a node drains.
-const DURABLE_TASKS: usize = 2_000;
+/// Tasks that a node drains in such a run.
+const DURABLE_TASKS: u32 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn policy(scripts: &Path, engine: EngineName, isolation: Isolation, mode: &str) -> IsolatePolicy {
@@ -166,12 +166,13 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
     let supervisor = supervisor().await?;
     let many = place.path().join("functions");
     std::fs::create_dir(&many)?;
-    for number in 0..FUNCTIONS {
+    let (functions, tasks) = (share(FUNCTIONS, time), share(DURABLE_TASKS, time) as usize);
+    for number in 0..functions {
         let text = format!("export default (payload) => [{number}, payload.items.length];\n");
         std::fs::write(many.join(format!("f{number}.js")), text)?;
     }
     println!(
-        "\n| who | calls of {FUNCTIONS} functions in rotation | calls/s | memory of a host, idle after it | hosts that had grown and left | tasks/s, each on disk |"
+        "\n| who | calls of {functions} functions in rotation | calls/s | memory of a host, idle after it | hosts that had grown and left | tasks/s, each on disk |"
     );
     println!("|---|---:|---:|---:|---:|---:|");
     for (engine, isolation) in sides() {
@@ -180,8 +181,8 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
             let running = executor(&policy(&many, engine, isolation, mode), &supervisor)?;
             let mut worker = OneWorker::open(&running).await?;
             let (began, mut calls) = (Instant::now(), 0_u32);
-            while began.elapsed() < time || calls < FUNCTIONS {
-                let called = worker.call(&format!("f{}", calls % FUNCTIONS)).await;
+            while began.elapsed() < time || calls < functions {
+                let called = worker.call(&format!("f{}", calls % functions)).await;
                 called.map_err(|error| format!("{name}, call {calls} of a rotation: {error}"))?;
                 calls += 1;
             }
@@ -197,7 +198,7 @@ pub(super) async fn others(place: &Place, time: Duration) -> Result<(), Error> {
                 2,
             );
             let pool = PoolConfig { size: PoolSize { min: 2, ..pool.size }, ..pool };
-            let durable = drained(&place.path().join(format!("{name}.db")), NOOP, DURABLE_TASKS, pool).await;
+            let durable = drained(&place.path().join(format!("{name}.db")), NOOP, tasks, pool).await;
             let durable = durable.map_err(|error| format!("{name}, with a store: {error}"))?;
             println!(
                 "| ostler, {}, {}, {mode} | {calls} | {rate:.0} | {memory} | {spent} | {durable:.0} (2 workers) |",

@@ -20,6 +20,8 @@ use crate::waiting::{self, PoolWorkers};
 
 /// A task that has been ready for less than this is about to be claimed.
 const SOON: Duration = Duration::from_secs(3);
+/// A ready task that idle workers leave alone for this long has no handler. Before that, a worker may be starting whose record says idle.
+const LONG: Duration = Duration::from_secs(10);
 /// A wait that is shorter than this is not worth a word.
 const SHORT: Duration = Duration::from_secs(1);
 /// Bytes of a failure's message in a sentence.
@@ -121,7 +123,9 @@ pub fn obstacles(survey: &Survey, task: &Candidate<'_>, now: Timestamp) -> Vec<O
             let sentence = "as many tasks with its limit key run as may at once";
             found.push(obstacle(Wait::Concurrency.name(), sentence, None));
         }
-        Readiness::Ready if now.since(ready_since) >= SOON => found.push(not_taken(survey, task)),
+        Readiness::Ready if now.since(ready_since) >= SOON => {
+            found.extend(not_taken(survey, task, now.since(ready_since)));
+        }
         Readiness::Ready => found.extend(new_kind(survey, task)),
         Readiness::Waiting => {}
     }
@@ -235,18 +239,21 @@ fn paused(queue: &str, reason: &str) -> String {
 }
 
 /// It has been ready for a while.
-fn not_taken(survey: &Survey, task: &Candidate<'_>) -> Obstacle {
+fn not_taken(survey: &Survey, task: &Candidate<'_>, ready_for: Duration) -> Option<Obstacle> {
     let PoolWorkers { pool, all, busy, .. } = PoolWorkers::of(survey, task.queue);
     let frees = Some(waiting::of_pool(survey, task.queue));
     let pool = visible(&pool);
     if all == 0 {
-        return obstacle("no_worker", format!("the pool \"{pool}\" has no worker yet"), frees);
+        return Some(obstacle("no_worker", format!("the pool \"{pool}\" has no worker yet"), frees));
     }
     if busy >= all {
         let workers = if all == 1 { "the only worker".to_owned() } else { format!("all {all} workers") };
         let sentence = format!("{workers} of the pool \"{pool}\" are busy");
         let sentence = if all == 1 { sentence.replace("are busy", "is busy") } else { sentence };
-        return obstacle("workers_busy", sentence, frees);
+        return Some(obstacle("workers_busy", sentence, frees));
+    }
+    if ready_for < LONG {
+        return None;
     }
     let kinds = kinds_run(survey, task);
     let known = match (nearest(task.kind, &kinds), kinds.as_slice()) {
@@ -262,7 +269,7 @@ fn not_taken(survey: &Survey, task: &Candidate<'_>) -> Obstacle {
         "no worker of the pool \"{pool}\" takes the kind \"{}\", although {workers}; {known}",
         visible(task.kind)
     );
-    obstacle(KIND_UNSERVED, sentence, frees)
+    Some(obstacle(KIND_UNSERVED, sentence, frees))
 }
 
 /// A kind that has never run in its queue, and is spelled like one that has.

@@ -3,7 +3,7 @@
 use ostler_core::{EventKind, State, Task, TaskId};
 use ostler_store::Store;
 use ostler_store::events::{Event, EventQuery};
-use ostler_wire::event::ProgressView;
+use ostler_wire::event::ReportedProgress;
 use ostler_wire::task::Summary;
 
 use crate::error::OpsError;
@@ -42,9 +42,9 @@ pub(crate) async fn of_attempt(
     store: &dyn Store,
     id: TaskId,
     token: u64,
-) -> Result<Option<ProgressView>, OpsError> {
+) -> Result<Option<ReportedProgress>, OpsError> {
     let last = last(store, id).await?.filter(|event| event.token == token);
-    Ok(last.and_then(|event| ProgressView::of_event(&event.body)))
+    Ok(last.and_then(|event| ReportedProgress::of_event(&event.body)))
 }
 
 /// The last progress event. Few tasks have more than a page of them; of those it is found by a binary search.

@@ -90,14 +90,14 @@ enum EventFields {
 /// How far a task has come.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ProgressView {
+pub struct ReportedProgress {
     pub done: u64,
     /// Null: not known.
     pub total: Option<u64>,
     pub note: Option<String>,
 }
 
-impl ProgressView {
+impl ReportedProgress {
     /// The progress of a progress event.
     #[must_use]
     pub fn of_event(body: &EventBody) -> Option<Self> {
@@ -106,7 +106,7 @@ impl ProgressView {
     }
 }
 
-impl fmt::Display for ProgressView {
+impl fmt::Display for ReportedProgress {
     /// Such as `3/6 page 3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { done, total, note } = self;
@@ -218,7 +218,7 @@ pub fn text(body: &EventBody) -> String {
         | EventBody::ToolResult { output: text, .. } => text.clone(),
         EventBody::Stdout { text } | EventBody::Raw { text } => ByteString::of_event(text).shown(),
         EventBody::Progress { .. } => {
-            ProgressView::of_event(body).map(|progress| progress.to_string()).unwrap_or_default()
+            ReportedProgress::of_event(body).map(|progress| progress.to_string()).unwrap_or_default()
         }
         EventBody::File { path, size, .. } => format!("{path} ({size} bytes)"),
         EventBody::Usage(usage) => {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::about::about;
 use crate::dead::PostMortem;
-use crate::event::{ProgressView, UsageView};
+use crate::event::{ReportedProgress, UsageView};
 use crate::json::{Json, in_two_parts};
 use crate::limits::ThrottleView;
 use crate::remains::{AttemptRemains, FileView, TransitionView};
@@ -120,7 +120,7 @@ pub struct Summary {
     /// The last failure, or why the task was ended. Lists leave out its details.
     pub error: Option<ErrorView>,
     /// How far its running attempt has come, as that has reported it: of tasks in detail, and of up to 100 in a list.
-    pub progress: Option<ProgressView>,
+    pub progress: Option<ReportedProgress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

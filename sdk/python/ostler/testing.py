@@ -16,7 +16,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Iterator, Mapping, Optional, Union
+from typing import Generator, Mapping, Optional, Union
 
 from .client import Client
 
@@ -51,7 +51,7 @@ def running_node(
     *,
     program: Optional[str] = None,
     env: Optional[Mapping[str, str]] = None,
-) -> Iterator[RunningNode]:
+) -> Generator[RunningNode, None, None]:
     """Starts a node with this config, and stops it at the end. Its commands start in the folder of the caller.
 
     ``folder`` is for the config, the store and the log; without it, it is temporary. ``program`` is ``ostler``, on the PATH or as

@@ -4,20 +4,12 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
-use serde::Serialize;
-
 use super::Console;
 use crate::exit::{Code, refused};
 use crate::store_location::CONFIG_FILE;
 
 /// A config of a dozen lines.
 const STARTER: &str = include_str!("../config/starter.toml");
-
-/// What `init --json` prints.
-#[derive(Serialize)]
-struct WrittenConfig {
-    file: &'static str,
-}
 
 pub(super) fn run(console: &Console) -> anyhow::Result<Code> {
     let path = Path::new(CONFIG_FILE);
@@ -34,7 +26,7 @@ pub(super) fn run(console: &Console) -> anyhow::Result<Code> {
         };
         refused(Code::BadInput, sentence)
     })?;
-    console.out.answer(&WrittenConfig { file: CONFIG_FILE }, |_| {
+    console.out.answer(&serde_json::json!({ "file": CONFIG_FILE }), |_| {
         format!(
             "{CONFIG_FILE} written; next: ostler up &\nThen: ostler submit shell run --payload '{{\"script\": \"date\"}}' --wait\n"
         )

@@ -360,12 +360,19 @@ fn a_node_takes_prompts_and_detached_jobs_and_prunes() {
         "--jobs",
         "3",
     ];
-    let job = node.done(&[&map[..], &[":::", "echo a", "echo b"]].concat()).trim().to_owned();
+    // Items work in the folder of the command, which has to be there.
+    let mut command = node.place.bare();
+    command
+        .args(["--server", &node.url])
+        .args(map)
+        .args([":::", "echo a", "echo b"])
+        .env("OSTLER_TOKEN", TOKEN);
+    let job = ran(&mut command).out.trim().to_owned();
     let view = || node.place.json(["job", "show", &job]);
     until("the items are done", || (view()["tasks"]["completed"] == 2).then_some(()));
     let outputs: Vec<_> = node.done(&["job", "export", "letters"]).lines().map(str::to_owned).collect();
     assert!(outputs.len() == 2 && outputs[1].contains("\"output\":\"b\""), "{outputs:?}");
-    let item = node.place.json(["ls", "--queue", &format!("job:{job}"), "--limit", "1"]);
+    let item = node.place.json(["ls", "--queue", &format!("job {job}"), "--limit", "1"]);
     let item = node.place.json(["show", item[0]["id"].as_str().expect("an id")]);
     assert_eq!(item["kind"], "go", "{item}");
 

@@ -145,7 +145,7 @@ fn errors_show_what_was_typed_and_do_nothing_with_it() {
         &["show", HOSTILE],
         &["show", &format!("key:{HOSTILE}")],
         &["submit", "mail", "send", "--attempts", HOSTILE],
-        &["map", "--results", HOSTILE, "true", ":::", HOSTILE, ":::", "x"],
+        &["map", "--results", HOSTILE, "-a", HOSTILE, "true"],
     ];
     place.done(["submit", "mail", "send"]);
     for words in cases {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{BadField, field, folder, read};
 use crate::jobs::plan::{ItemWork, PlanRequest, PoolWork};
-use crate::jobs::{Item, ItemForm, JobPool};
+use crate::jobs::{Item, ItemForm, JobPool, JobSpec};
 
 /// The maximum number of items in one request.
 const MAX_ITEMS: usize = 100_000;
@@ -22,6 +22,25 @@ pub struct JobRequest {
     pub attempts: Option<u32>,
     /// What it may cost.
     pub max_cost: Option<Cost>,
+}
+
+/// The input for a job over a pool with this spec, for a node that creates it.
+#[must_use]
+pub fn job_input(spec: JobSpec, name: Option<String>, items: Vec<Value>, max_cost: Option<Cost>) -> JobInput {
+    let pool = spec.pool.unwrap_or_default();
+    JobInput {
+        pool: pool.name,
+        kind: Some(pool.kind),
+        name,
+        items,
+        options: pool.options,
+        pilot: spec.pilot,
+        concurrency: spec.jobs.map(u64::from),
+        attempts: spec.attempts.map(u64::from),
+        timeout: spec.timeout_ms.map(|ms| format!("{ms}ms")),
+        max_cost: max_cost.map(|cost| cost.to_string()),
+        folder: Some(spec.folder),
+    }
 }
 
 /// The job that the input describes. A payload has at most `payload_bytes`.

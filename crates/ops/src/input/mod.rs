@@ -11,7 +11,7 @@ mod task;
 use std::fmt::Display;
 
 pub use filter::filter;
-pub use job::{JobRequest, items, job};
+pub use job::{JobRequest, items, job, job_input};
 pub use settings::{amendment, queue_set, schedule};
 pub use task::submit_request;
 

@@ -77,7 +77,7 @@ async fn a_budget_is_refused_while_a_live_node_lacks_the_price_of_the_work() {
     is_refused(
         create(world.store(), job(Some("$1")), JobId(world.ids.task().0)).await.expect_err("of a job"),
     );
-    assert_eq!(list(world.store(), 9).await.expect("jobs are read"), [], "nothing is stored");
+    assert!(list(world.store(), 9).await.expect("jobs are read").is_empty(), "nothing is stored");
     let id = JobId(world.ids.task().0);
     let made = create(world.store(), job(None), id).await.expect("without a budget");
     assert!(matches!(made, CreatedJob::Enqueued(_)), "{made:?}");

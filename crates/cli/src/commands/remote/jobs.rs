@@ -2,9 +2,9 @@
 
 use ostler::{ApiMethod, ApiRequest, RemoteClient, RemoteErrorKind};
 use ostler_core::Cost;
+use ostler_ops::input::job_input;
 use ostler_ops::jobs::{FailedItem, Item, ItemForm, ServedBy};
 use ostler_store::Bounds;
-use ostler_wire::input::JobInput;
 use serde_json::{Value, json};
 
 use super::not_here;
@@ -113,20 +113,7 @@ pub(super) async fn map(console: &Console, node: &RemoteClient, map: &Map) -> an
     };
     let items = plan.items().iter().map(value).collect::<anyhow::Result<Vec<_>>>()?;
     let spec = plan.spec(ServedBy::Node, map.jobs.map(u32::from), map.retries.map(|retries| retries + 1));
-    let asked = spec.pool.unwrap_or_default();
-    let job = JobInput {
-        name: map.name.clone(),
-        kind: Some(asked.kind),
-        pool: asked.name,
-        options: asked.options,
-        items,
-        pilot: spec.pilot,
-        concurrency: spec.jobs.map(u64::from),
-        attempts: spec.attempts.map(u64::from),
-        timeout: spec.timeout_ms.map(|ms| format!("{ms}ms")),
-        max_cost: map.max_cost.map(|cost| cost.to_string()),
-        folder: Some(spec.folder),
-    };
+    let job = job_input(spec, map.name.clone(), items, map.max_cost);
     let (_, made) = node.create_job(&job).await?;
     console.out.answer(&made, |_| format!("{}\n", made.id))?;
     Ok(Code::Done)

@@ -74,14 +74,13 @@ async fn set(console: &Console, node: &RemoteClient, name: &str, activity: Activ
 
 /// The task of each run.
 fn template(run: &RunView) -> TaskTemplate {
-    let RunView { queue, kind, payload, priority, attempts, timeout_ms } = run;
-    let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+    let timeout = run.timeout_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
     TaskTemplate {
-        queue: queue.clone(),
-        kind: kind.clone(),
-        payload: payload.as_str().to_owned(),
-        priority: Priority::new(*priority).unwrap_or_default(),
-        overrides: Overrides { attempts: *attempts, timeout, ..Overrides::NONE },
+        queue: run.queue.clone(),
+        kind: run.kind.clone(),
+        payload: run.payload.as_str().to_owned(),
+        priority: Priority::new(run.priority).unwrap_or_default(),
+        overrides: Overrides { attempts: run.attempts, timeout, ..Overrides::NONE },
     }
 }
 

@@ -16,7 +16,7 @@ use ostler_wire::time::TimeView;
 use super::look;
 use crate::args::CostArgs;
 use crate::commands::status::MAX_RUNNING;
-use crate::commands::{Console, db, doctor, server_here};
+use crate::commands::{Console, db, server_here};
 use crate::exit::Code;
 use crate::print::{self, visible};
 
