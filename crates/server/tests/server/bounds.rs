@@ -35,7 +35,7 @@ async fn a_body_and_a_path_that_are_too_long_are_refused_before_they_are_read(wo
     // An operation without a body does not keep one.
     let mut client = world.client().await;
     let reply = client
-        .ask("POST", "/api/v1/login-links", &[("authorization", &bearer)], &"x".repeat(65 * 1024))
+        .ask("POST", "/api/v1/queues/mail/resume", &[("authorization", &bearer)], &"x".repeat(65 * 1024))
         .await;
     assert_eq!((reply.status, reply.code().as_str()), (413, "too_large"));
     let long = format!("/api/v1/tasks?text={}", "x".repeat(16 * 1024));
