@@ -302,8 +302,9 @@ pub struct ObstacleWatch {
 }
 
 impl ObstacleWatch {
-    /// The reasons that are new.
-    pub fn news(&mut self, found: Vec<Obstacle>) -> Vec<Obstacle> {
+    /// The reasons that are new. That it waits for other tasks is none: the caller has asked for it.
+    pub fn news(&mut self, mut found: Vec<Obstacle>) -> Vec<Obstacle> {
+        found.retain(|obstacle| obstacle.code != Wait::Dependency.name());
         let is_new = |obstacle: &&Obstacle| !self.known.iter().any(|known| known.is_same(obstacle));
         let news = found.iter().filter(is_new).cloned().collect();
         self.known = found;

@@ -343,7 +343,9 @@ fn a_handler_in_python_has_the_agent_of_its_node_and_the_conversation_goes_on_af
         lines.filter(|line| line.get("prompt").is_some()).collect()
     };
     let prompt = format!("[[gate {}]]", gate.display());
-    let (_, task) = twice_killed(&place, &prompt, &gate, || !logged().is_empty());
+    let agents = place.folder().join("agents");
+    let begun = || !logged().is_empty() && is_begun(&agents, "query 1.1");
+    let (_, task) = twice_killed(&place, &prompt, &gate, begun);
     let prompts: Vec<Value> = logged().iter().map(|line| line["prompt"].clone()).collect();
     assert_eq!(prompts, [prompt.as_str(), "Go on.", "Do it."], "each is paid once");
     assert!(logged().iter().all(|line| line["session"] == logged()[0]["session"]), "one conversation");
@@ -376,6 +378,16 @@ fn what_an_agent_says_of_its_allowance_is_recorded_for_a_handler_that_asks_it() 
         (&json!("five_hour"), &json!(0.25)),
         "{account}"
     );
+}
+
+/// Whether an agent has begun to work on this query or task, and its home below the folder has that on record: the next attempt goes on
+/// from there.
+pub(crate) fn is_begun(folder: &Path, query: &str) -> bool {
+    let records = walkdir::WalkDir::new(folder).into_iter().filter_map(Result::ok);
+    records.filter(|file| file.file_name() == "conversation.json").any(|file| {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        serde_json::from_str::<Value>(&text).is_ok_and(|record| record["begun"] == query)
+    })
 }
 
 /// Kills the node in the middle of the first query, and again when both are answered. Returns the task.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::in_time;
 use super::site::{Agent, Site, items, seconds};
+use crate::gateway::is_begun;
 
 const AGENTS: [Agent; 2] = [Agent::Gemini, Agent::OpenCode];
 /// An agent that hangs fails its test before the test gives up.
@@ -105,12 +106,8 @@ fn of_another_minute(site: &Site, task: &str) {
 
 /// Waits until an agent has begun to work on a prompt, and that is written down.
 fn begins_to_answer(site: &Site, agent: Agent, id: &str) {
-    let record = site.home(agent, id).join("conversation.json");
-    in_time("it has begun to answer", || {
-        let text = std::fs::read_to_string(&record).unwrap_or_default();
-        let begun = serde_json::from_str::<Value>(&text).is_ok_and(|record| record["begun"] == id);
-        begun.then_some(())
-    });
+    let home = site.home(agent, id);
+    in_time("it has begun to answer", || is_begun(&home, id).then_some(()));
 }
 
 /// Kills a node while an agent answers, after it has used a tool. What `change` does happens before the next one starts. Returns the place and the task.

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::in_time;
 use super::llm::ScriptedLlm;
 use super::site::{Agent, Site, is_kept_in};
+use crate::gateway::is_begun;
 use crate::ostler::Place;
 
 const SDK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python");
@@ -49,7 +50,9 @@ fn a_handler_asks_the_real_claude_and_after_the_death_of_the_node_only_what_was_
     let payload = json!({ "prompts": prompts }).to_string();
     let id = site.place.done(["submit", "runs", "run", "--payload", &payload]).trim().to_owned();
     in_time("it is asked twice", || (site.llm.of("second").len() == 1).then_some(()));
-    is_kept_in(&site.place.folder().join("agents"), "Do it.");
+    let agents = site.place.folder().join("agents");
+    is_kept_in(&agents, "Do it.");
+    in_time("its beginning is on record", || is_begun(&agents, "query 1.2").then_some(()));
     node.signal(ProcessSignal::KILL);
     drop(node);
     in_time("claude died with the node", || site.processes().is_empty().then_some(()));
