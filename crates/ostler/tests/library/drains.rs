@@ -30,16 +30,17 @@ async fn a_drain_is_taken_back_while_it_waits_and_the_pool_takes_work_again() {
     assert_eq!(pool.cancel_drain(), ResumeAnswer::NotDraining);
     let running = pool.submit("number", &1).await.unwrap();
     began.wait().await;
-    let drains = |pool: &Pool| {
-        let pool = pool.clone();
-        tokio::spawn(async move { pool.drain(MAX_WAIT).await })
-    };
-    let (first, second) = (drains(&pool), drains(&pool));
-    until_draining(&pool).await;
+    let mut both = std::pin::pin!(async { tokio::join!(pool.drain(MAX_WAIT), pool.drain(MAX_WAIT)) });
+    // Both callers wait before it is taken back.
+    tokio::select! {
+        biased;
+        drained = &mut both => panic!("a task runs: {drained:?}"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(pool.state(), NodeState::Draining);
     assert!(matches!(pool.submit("number", &2).await, Err(SubmitError::Draining)));
     assert_eq!(pool.cancel_drain(), ResumeAnswer::Resumed);
-    assert_eq!(first.await.unwrap(), Drained::default());
-    assert_eq!(second.await.unwrap(), Drained::default());
+    assert_eq!(both.await, (Drained::default(), Drained::default()));
     assert_eq!(pool.state(), NodeState::Running);
     let next = pool.submit("number", &2).await.unwrap();
     go.emit();
